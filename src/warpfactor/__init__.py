@@ -1,0 +1,3 @@
+"""warpfactor: smooth, invertible registration of medical images."""
+
+__version__ = "0.1.0"

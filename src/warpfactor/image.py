@@ -1,0 +1,135 @@
+"""Image: a tensor and its Grid, made from arrays and the image objects of SimpleITK, nibabel and ANTs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from warpfactor import itk
+from warpfactor.errors import InputError
+from warpfactor.grid import Grid
+
+_DTYPES = (torch.float32, torch.int32, torch.uint8)
+
+
+@dataclass(frozen=True, eq=False)
+class Image:
+    """An image in space.
+
+    Attributes:
+        data: (C, D, H, W); float32 intensities, int32 labels or a uint8 mask.
+        grid: where its voxels are.
+        name: for messages, usually the file name.
+    """
+
+    data: Tensor
+    grid: Grid
+    name: str = "image"
+
+    def __post_init__(self) -> None:
+        if self.data.ndim != 4 or tuple(self.data.shape[1:]) != self.grid.shape:
+            raise InputError(
+                f"{self.name}: data {tuple(self.data.shape)} does not fit the grid {self.grid.shape}."
+            )
+        if self.data.dtype not in _DTYPES:
+            raise InputError(f"{self.name}: data must be float32, int32 or uint8, not {self.data.dtype}.")
+
+    @classmethod
+    def from_array(
+        cls,
+        array: Any,
+        spacing_mm: Sequence[float] | float | None = None,
+        *,
+        grid: Grid | None = None,
+        name: str = "array",
+    ) -> Image:
+        """Float32 image from an array or tensor (H, W) or (D, H, W), or (C, D, H, W) with `grid`.
+
+        Args:
+            array: anything numpy can read, in array order.
+            spacing_mm: per array axis (z, y, x), or one for all. Origin zero, axis-aligned.
+            grid: instead of `spacing_mm`, when origin or direction matter.
+        """
+        data = array if isinstance(array, Tensor) else itk.to_tensor(np.asarray(array))
+        if grid is None:
+            if data.ndim not in (2, 3):
+                raise InputError(
+                    f"{name}: an array must have 2 or 3 axes, this one has {data.ndim}; or give a grid."
+                )
+            grid = Grid.from_spacing(tuple(data.shape), 1.0 if spacing_mm is None else spacing_mm)
+        if data.is_complex():
+            raise InputError(f"{name}: the array has complex values; take their magnitude or phase first.")
+        channels = data.shape[0] if data.ndim == 4 else 1
+        if data.numel() != channels * grid.voxel_count:
+            raise InputError(
+                f"{name}: an array of shape {tuple(data.shape)} does not fit a grid of {grid.shape}."
+            )
+        return cls(data.reshape(channels, *grid.shape).to(torch.float32).contiguous(), grid, name)
+
+    @classmethod
+    def from_sitk(cls, image: Any, *, name: str = "SimpleITK image") -> Image:
+        """Image from a SimpleITK image of two or three dimensions."""
+        data, grid = itk.image_from_sitk(image)
+        return cls(data.to(torch.float32), grid, name)
+
+    @classmethod
+    def from_nibabel(cls, image: Any, *, name: str = "nibabel image") -> Image:
+        """Image from a nibabel image (RAS world, axes x, y, z); a fifth axis holds channels."""
+        array = np.asarray(image.dataobj)
+        while array.ndim > 3 and array.shape[-1] == 1:
+            array = array[..., 0]
+        if array.ndim == 4:
+            raise InputError(
+                f"{name}: a 4-D image with {array.shape[3]} volumes was given where one volume is meant."
+            )
+        channels = np.moveaxis(array[:, :, :, 0], -1, 0) if array.ndim == 5 else array[None]
+        grid = Grid.from_ras(channels.shape[1:], image.affine)
+        data = channels.transpose(0, *range(channels.ndim - 1, 0, -1)).reshape(-1, *grid.shape)
+        return cls(itk.to_tensor(data).to(torch.float32), grid, name)
+
+    @classmethod
+    def from_ants(cls, image: Any, *, name: str = "ANTs image") -> Image:
+        """Image from an ANTsPy image (LPS world as ITK, array axes x, y, z, channels last)."""
+        array = np.asarray(image.numpy())
+        channels = np.moveaxis(array, -1, 0) if image.has_components else array[None]
+        size = channels.shape[1:]
+        grid = Grid.from_itk(size, image.origin, image.spacing, np.asarray(image.direction).ravel().tolist())
+        data = channels.transpose(0, *range(channels.ndim - 1, 0, -1)).reshape(-1, *grid.shape)
+        return cls(itk.to_tensor(data).to(torch.float32), grid, name)
+
+    def to_sitk(self) -> Any:
+        """The SimpleITK image: same voxels, same place, 2-D if the grid is."""
+        return itk.image_to_sitk(self.data, self.grid)
+
+    @property
+    def channels(self) -> int:
+        return int(self.data.shape[0])
+
+    @property
+    def nonfinite_count(self) -> int:
+        """How many values are NaN or infinite."""
+        return int((~torch.isfinite(self.data)).sum()) if self.data.is_floating_point() else 0
+
+    def to(self, device: torch.device | str) -> Image:
+        return replace(self, data=self.data.to(device))
+
+    def on_grid(self, grid: Grid) -> Image:
+        """This image with exactly `grid` if the two agree up to header noise; if not, an InputError."""
+        if self.grid.same_space(grid):
+            return replace(self, grid=grid)
+        if self.grid.shape != grid.shape:
+            apart = f"it has {_sizes(self.grid)} voxels (x, y, z), the image {_sizes(grid)}"
+        else:
+            apart = f"its voxels lie up to {grid.distance_vox(self.grid):.3g} voxels away from the image's"
+        raise InputError(
+            f"{self.name} does not lie on the grid of its image: {apart}; resample it to that image first."
+        )
+
+
+def _sizes(grid: Grid) -> str:
+    return "x".join(str(n) for n in grid.to_itk().size)

@@ -1,0 +1,40 @@
+"""Files: images, transforms and points. File formats and their conventions exist only here."""
+
+from warpfactor.io.atomic import atomic_path, check_free
+from warpfactor.io.images import (
+    Series,
+    from_any,
+    read_image,
+    read_labels,
+    read_mask,
+    read_series,
+    write_image,
+    write_series,
+)
+from warpfactor.io.nifti import GeometryWarning
+from warpfactor.io.points import Landmarks, PointTable, make_table, read_landmarks, read_points, write_points
+from warpfactor.io.transforms import read_ants, read_transform, write_ants, write_transform
+
+__all__ = [
+    "GeometryWarning",
+    "Landmarks",
+    "PointTable",
+    "Series",
+    "atomic_path",
+    "check_free",
+    "from_any",
+    "make_table",
+    "read_ants",
+    "read_image",
+    "read_labels",
+    "read_landmarks",
+    "read_mask",
+    "read_points",
+    "read_series",
+    "read_transform",
+    "write_ants",
+    "write_image",
+    "write_points",
+    "write_series",
+    "write_transform",
+]

@@ -1,0 +1,231 @@
+"""What SimpleITK passes over in silence in a NIfTI file: missing data, zero spacing, forms that disagree.
+
+SimpleITK fills up a truncated file with what it finds, reads a spacing of zero as one, and refuses sheared axes.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import struct
+import tempfile
+import warnings
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, cast
+
+import numpy as np
+
+from warpfactor import itk
+from warpfactor.errors import FileError, InputError
+from warpfactor.grid import Grid, Matrix
+from warpfactor.itk import sitk
+
+_GZIP_MAGIC = b"\x1f\x8b"
+_CHUNK = 1 << 22
+_TOLERANCE_VOX = 1e-2
+
+
+class GeometryWarning(UserWarning):
+    """A header whose geometry is ambiguous or had to be corrected."""
+
+
+class _Layout(NamedTuple):
+    """(offset, format) of the header fields; codes are qform_code and sform_code, which lie side by side."""
+
+    dim: tuple[int, str]
+    bitpix: tuple[int, str]
+    pixdim: tuple[int, str]
+    data_offset: tuple[int, str]
+    codes: tuple[int, str]
+    quaternion: tuple[int, str]
+    rows: tuple[int, str]
+
+
+_LAYOUTS = {
+    348: _Layout((40, "8h"), (72, "h"), (76, "8f"), (108, "f"), (252, "2h"), (256, "6f"), (280, "12f")),
+    540: _Layout((16, "8q"), (14, "h"), (104, "8d"), (168, "q"), (344, "2i"), (352, "6d"), (400, "12d")),
+}
+
+
+@dataclass(frozen=True)
+class Header:
+    """The fields we check. Matrices map (x, y, z) indices to RAS mm; None if the file does not give them."""
+
+    dim: tuple[int, ...]
+    spacing: tuple[float, ...]
+    size_bytes: int
+    qform: Matrix | None
+    sform: Matrix | None
+    code_bytes: slice
+
+
+def is_nifti(path: Path) -> bool:
+    return path.name.lower().endswith((".nii", ".nii.gz"))
+
+
+def read_header(path: Path) -> Header:
+    """The header; FileError if this is no NIfTI file or if data are missing at its end."""
+    with _open(path) as stream:
+        try:
+            raw = stream.read(540)
+        except (OSError, EOFError, zlib.error) as error:
+            raise FileError(f"{path}: is damaged ({error}); copy it again from its source.") from error
+    header = _parse(path, raw)
+    _check_complete(path, header.size_bytes)
+    return header
+
+
+def check_spacing(path: Path, header: Header) -> None:
+    """FileError if an axis with more than one voxel has no spacing."""
+    for size, spacing in zip(header.dim, header.spacing[:3], strict=False):
+        if size > 1 and (spacing == 0 or not math.isfinite(spacing)):
+            shown = " x ".join(f"{value:g}" for value in header.spacing[: min(len(header.dim), 3)])
+            raise FileError(
+                f"{path}: the voxel spacing is {shown} mm; write the true one into the header (pixdim)."
+            )
+
+
+def warn_of_disagreement(path: Path, header: Header, image: Any) -> None:
+    """One GeometryWarning if sform and qform put the image in different places; says which one was used."""
+    if header.qform is None or header.sform is None or len(header.dim) < 3:
+        return
+    try:
+        by_qform, by_sform = (Grid.from_ras(header.dim[:3], m) for m in (header.qform, header.sform))
+    except InputError:
+        return
+    apart = by_qform.distance_vox(by_sform)
+    if apart <= _TOLERANCE_VOX:
+        return
+    used = itk.grid_of(image)
+    name = "sform" if used.distance_vox(by_sform) < used.distance_vox(by_qform) else "qform"
+    _warn(f"{path}: sform and qform are up to {apart:.3g} voxels apart; the {name} is used, as in ITK.")
+
+
+def read_sheared(path: Path, header: Header) -> Any:
+    """SimpleITK image of a file with sheared axes, on the nearest orthogonal ones, with a GeometryWarning."""
+    matrix = header.sform if header.sform is not None else header.qform
+    if matrix is None:
+        raise FileError(f"{path}: has no usable geometry; correct its sform.")
+    with tempfile.TemporaryDirectory() as folder, _open(path) as stream:
+        raw = bytearray(stream.read())
+        raw[header.code_bytes] = bytes(len(raw[header.code_bytes]))
+        plain = Path(folder) / "plain.nii"
+        plain.write_bytes(raw)
+        image = sitk.ReadImage(str(plain))
+    try:
+        sheared = Grid.from_ras(header.dim[:3], matrix)
+    except InputError as error:
+        raise FileError(f"{path}: {error}") from error
+    orthogonal = _orthogonal(sheared)
+    apart = sheared.distance_vox(orthogonal)
+    _warn(
+        f"{path}: the axes of its sform are not at right angles; "
+        f"the nearest that are, up to {apart:.3g} voxels away, are used."
+    )
+    return _with_geometry(image, orthogonal)
+
+
+def _orthogonal(grid: Grid) -> Grid:
+    matrix = grid.matrix.copy()
+    spacing = np.linalg.norm(matrix[:3, :3], axis=0)
+    left, _, right = np.linalg.svd(matrix[:3, :3] / spacing)
+    matrix[:3, :3] = (left @ right) * spacing
+    return Grid(grid.shape, matrix, grid.ndim)
+
+
+def _with_geometry(image: Any, grid: Grid) -> Any:
+    """The image at the place of a 3-D grid; axes of time keep what they have."""
+    _, origin, spacing, direction = grid.to_itk()
+    extra = image.GetDimension() - 3
+    turn = np.eye(3 + extra)
+    turn[:3, :3] = np.reshape(direction, (3, 3))
+    image.SetOrigin((*origin, *image.GetOrigin()[3:]))
+    image.SetSpacing((*spacing, *image.GetSpacing()[3:]))
+    image.SetDirection(turn.ravel().tolist())
+    return image
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, GeometryWarning, stacklevel=2)
+
+
+def _open(path: Path) -> BinaryIO:
+    with path.open("rb") as stream:
+        packed = stream.read(2) == _GZIP_MAGIC
+    return cast(BinaryIO, gzip.open(path, "rb")) if packed else path.open("rb")
+
+
+def _parse(path: Path, raw: bytes) -> Header:
+    for order in "<>":
+        length = struct.unpack_from(order + "i", raw)[0] if len(raw) >= 348 else 0
+        layout = _LAYOUTS.get(length)
+        if layout is not None and len(raw) >= length:
+            return _fields(raw, order, layout)
+    raise FileError(f"{path}: is not a NIfTI file although its name says so; check what wrote it.")
+
+
+def _fields(raw: bytes, order: str, layout: _Layout) -> Header:
+    def get(field: tuple[int, str]) -> tuple[Any, ...]:
+        return struct.unpack_from(order + field[1], raw, field[0])
+
+    count, *sizes = get(layout.dim)
+    dim = tuple(max(1, int(n)) for n in sizes[: max(1, min(int(count), 7))])
+    handed, *spacing = get(layout.pixdim)
+    qcode, scode = get(layout.codes)
+    rows = np.vstack([np.reshape(get(layout.rows), (3, 4)), (0, 0, 0, 1)]).astype(np.float64)
+    size = int(get(layout.data_offset)[0]) + math.prod(dim) * get(layout.bitpix)[0] // 8
+    return Header(
+        dim=dim,
+        spacing=tuple(abs(value) for value in spacing[: len(dim)]),
+        size_bytes=size,
+        qform=_from_quaternion(get(layout.quaternion), spacing, handed) if qcode > 0 else None,
+        sform=rows if scode > 0 else None,
+        code_bytes=slice(layout.codes[0], layout.codes[0] + struct.calcsize(layout.codes[1])),
+    )
+
+
+def _from_quaternion(fields: tuple[float, ...], spacing: list[float], handed: float) -> Matrix:
+    """NIfTI's "method 2": unit quaternion (b, c, d), offsets, and the sign of the third axis."""
+    b, c, d = fields[:3]
+    a = math.sqrt(max(0.0, 1.0 - b * b - c * c - d * d))
+    turn = np.array(
+        [
+            [a * a + b * b - c * c - d * d, 2 * (b * c - a * d), 2 * (b * d + a * c)],
+            [2 * (b * c + a * d), a * a + c * c - b * b - d * d, 2 * (c * d - a * b)],
+            [2 * (b * d - a * c), 2 * (c * d + a * b), a * a + d * d - b * b - c * c],
+        ]
+    )
+    matrix: Matrix = np.eye(4)
+    matrix[:3, :3] = turn * np.array([spacing[0], spacing[1], spacing[2] * (-1 if handed < 0 else 1)])
+    matrix[:3, 3] = fields[3:]
+    return matrix
+
+
+def _check_complete(path: Path, size_bytes: int) -> None:
+    """FileError if the file ends early. Gzip's last four bytes are its length: a whole file is not read."""
+    with path.open("rb") as stream:
+        packed = stream.read(2) == _GZIP_MAGIC
+        held = stream.seek(0, 2)
+        if packed:
+            stream.seek(-4, 2)
+            if struct.unpack("<I", stream.read(4))[0] == size_bytes % (1 << 32):
+                return
+            held = _unpacked_size(path)
+    if held < size_bytes:
+        raise FileError(
+            f"{path}: is truncated, {held} of {size_bytes} bytes are there; copy it again from its source."
+        )
+
+
+def _unpacked_size(path: Path) -> int:
+    """Bytes in a gzip file, up to where it breaks off."""
+    size = 0
+    try:
+        with gzip.open(path, "rb") as stream:
+            while chunk := stream.read(_CHUNK):
+                size += len(chunk)
+    except (OSError, EOFError, zlib.error):
+        pass
+    return size

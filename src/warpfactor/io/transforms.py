@@ -1,0 +1,202 @@
+"""Transform files of ITK and ANTs: .mat, .tfm and .txt (affine), .h5 (anything), displacement images (warps).
+
+All hold LPS millimetres and map points of the fixed space to the moving space, as our objects do, so no direction
+changes here. A list of files is in the order of `antsApplyTransforms -t`, which is the order in which points pass
+through them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from warpfactor import itk
+from warpfactor.errors import FileError, InputError
+from warpfactor.io.atomic import atomic_path, check_free
+from warpfactor.io.images import _load, _reason, write_sitk
+from warpfactor.itk import sitk
+from warpfactor.transform import Affine, Chain, Transform, Warp
+
+AFFINE_SUFFIXES = (".mat", ".tfm", ".txt", ".xfm")
+COMPOSITE_SUFFIXES = (".h5", ".hdf5")
+IMAGE_SUFFIXES = (".nii", ".nii.gz", ".nrrd", ".mha", ".mhd")
+
+ANTS_AFFINE, ANTS_WARP, ANTS_INVERSE_WARP = "0GenericAffine.mat", "1Warp.nii.gz", "1InverseWarp.nii.gz"
+
+Spec = str | Path
+
+
+def read_transform(
+    files: Spec | Sequence[Spec], *, source: str = "fixed", target: str = "moving"
+) -> Transform:
+    """The transform of one file, or of a list in the order of `antsApplyTransforms -t`.
+
+    Args:
+        files: paths; "[path,1]" stands for the inverse. Composite files are taken apart into their members.
+        source, target: names of the spaces it maps from and to.
+    """
+    specs = [files] if isinstance(files, (str, Path)) else list(files)
+    if not specs:
+        raise InputError("No transform file was given.")
+    chain = Chain(tuple(_read_one(spec) for spec in specs), source, target)
+    if len(chain.parts) > 1:
+        return chain
+    only = chain.parts[0]
+    if isinstance(only, Affine):
+        return Affine(only.matrix, source, target, only.ndim)
+    return Warp(only.displacement, only.grid, source, target)
+
+
+def read_ants(prefix: str | Path) -> Transform:
+    """The forward transform of `<prefix>1Warp.nii.gz` and `<prefix>0GenericAffine.mat`, or of the one there is."""
+    found = [path for path in (Path(f"{prefix}{name}") for name in (ANTS_WARP, ANTS_AFFINE)) if path.exists()]
+    if not found:
+        raise FileError(f"{prefix}: there is neither {prefix}{ANTS_WARP} nor {prefix}{ANTS_AFFINE}.")
+    return read_transform(found)
+
+
+def write_transform(transform: Transform, path: str | Path, *, force: bool = False) -> None:
+    """Write a transform; the suffix says how.
+
+    .mat, .tfm, .txt: an affine. .h5: any transform, as an ITK composite. .nii.gz, .nrrd, .mha: a displacement image
+    in LPS mm (float32); a chain is collapsed onto the grid of its first warp, affines included.
+    """
+    path = Path(path)
+    name = path.name.lower()
+    if name.endswith(AFFINE_SUFFIXES):
+        _write_itk(
+            itk.affine_to_sitk(_only_affine(transform, path).matrix, transform.ndim), path, force=force
+        )
+    elif name.endswith(COMPOSITE_SUFFIXES):
+        _write_itk(_composite(transform), path, force=force)
+    elif name.endswith(IMAGE_SUFFIXES):
+        warp = _only_warp(transform, path)
+        write_sitk(itk.field_to_sitk(warp.displacement, warp.grid, torch.float32), path, force=force)
+    else:
+        known = ", ".join((*AFFINE_SUFFIXES, *COMPOSITE_SUFFIXES, *IMAGE_SUFFIXES))
+        raise FileError(f"{path}: no transform format has this suffix; use one of {known}.")
+
+
+def write_ants(
+    transform: Transform, prefix: str | Path, *, inverse_warp: Warp | None = None, force: bool = False
+) -> list[Path]:
+    """Write y = A(x + u(x)) under the names ANTs uses, and return them.
+
+    Args:
+        transform: a warp, an affine, or a warp followed by an affine.
+        prefix: a folder ending in "/", or a folder and the start of a name.
+        inverse_warp: written as `1InverseWarp.nii.gz` beside the warp.
+    """
+    warps = [part for part in transform.parts if isinstance(part, Warp)]
+    affines = [part for part in transform.parts if isinstance(part, Affine)]
+    if len(warps) > 1 or (warps and transform.parts[0] is not warps[0]):
+        raise InputError(
+            "ANTs' names stand for one warp followed by affines; write this chain as .h5 instead."
+        )
+    jobs: list[tuple[str, Transform]] = []
+    if affines or not warps:
+        jobs.append((ANTS_AFFINE, _merged(affines, transform.ndim)))
+    jobs += [(ANTS_WARP, warp) for warp in warps]
+    if inverse_warp is not None:
+        jobs.append((ANTS_INVERSE_WARP, inverse_warp))
+    paths = [Path(f"{prefix}{name}") for name, _ in jobs]
+    for path in paths:
+        check_free(path, force=force)
+    for path, (_, part) in zip(paths, jobs, strict=True):
+        write_transform(part, path, force=force)
+    return paths
+
+
+def _read_one(spec: Spec) -> Transform:
+    text = str(spec).strip()
+    if not (text.startswith("[") and text.endswith("]")):
+        return _read_file(Path(spec))
+    name, _, flag = text[1:-1].rpartition(",")
+    if flag.strip() not in ("0", "1") or not name:
+        raise FileError(f"{text}: write [file,1] for the inverse of a file and [file,0] for the file itself.")
+    transform = _read_file(Path(name.strip()))
+    return transform.inverse() if flag.strip() == "1" else transform
+
+
+def _read_file(path: Path) -> Transform:
+    if not path.is_file():
+        raise FileError(f"{path}: there is no such file.")
+    try:
+        if path.name.lower().endswith(IMAGE_SUFFIXES):
+            return Warp(*itk.field_from_sitk(_load(path)))
+        return _from_itk(sitk.ReadTransform(str(path)))
+    except RuntimeError as error:
+        raise FileError(f"{path}: cannot be read as a transform ({_reason(error)}).") from error
+    except InputError as error:
+        raise FileError(f"{path}: {error}") from error
+
+
+def _from_itk(transform: Any) -> Transform:
+    """Our form of a SimpleITK transform. ITK's composites apply their last member first."""
+    specific = transform.Downcast()
+    if isinstance(specific, sitk.CompositeTransform):
+        members = [_from_itk(specific.GetNthTransform(n)) for n in range(specific.GetNumberOfTransforms())]
+        return Chain(tuple(reversed(members)))
+    if isinstance(specific, sitk.DisplacementFieldTransform):
+        return Warp(*itk.field_from_sitk(specific.GetDisplacementField()))
+    if not specific.IsLinear():
+        raise InputError(
+            f"a transform of kind {specific.GetName()} is not supported; convert it to a displacement field."
+        )
+    return Affine(itk.matrix_from_sitk(specific), dimension=specific.GetDimension())
+
+
+def _composite(transform: Transform) -> Any:
+    composite = sitk.CompositeTransform(transform.ndim)
+    for part in reversed(transform.parts):
+        if isinstance(part, Affine):
+            composite.AddTransform(itk.affine_to_sitk(part.matrix, transform.ndim))
+        else:
+            composite.AddTransform(itk.warp_to_sitk(part.displacement, part.grid))
+    return composite
+
+
+def _write_itk(transform: Any, path: Path, *, force: bool) -> None:
+    values = len(transform.GetParameters())
+    # HDF5 crashes the process on a full disk, so the room is asked for beforehand.
+    with atomic_path(path, force=force, need_bytes=8 * values + (1 << 16)) as temporary:
+        try:
+            sitk.WriteTransform(transform, str(temporary))
+            written = sitk.ReadTransform(str(temporary))
+        except RuntimeError as error:
+            raise FileError(f"{path}: cannot be written ({_reason(error)}).") from error
+        if written.GetParameters() != transform.GetParameters():
+            raise FileError(f"{path}: could not be written completely; is the disk full?")
+
+
+def _only_affine(transform: Transform, path: Path) -> Affine:
+    affines = [part for part in transform.parts if isinstance(part, Affine)]
+    if len(affines) != len(transform.parts):
+        raise FileError(
+            f"{path}: this format holds affines only; write a warp as .nii.gz, a chain with one as .h5."
+        )
+    return _merged(affines, transform.ndim)
+
+
+def _merged(affines: Sequence[Affine], ndim: int) -> Affine:
+    matrix = np.eye(4)
+    for affine in affines:
+        matrix = affine.matrix @ matrix
+    if ndim == 2 and not np.array_equal(matrix[2], (0, 0, 1, 0)):
+        raise InputError("A 2-D affine must leave z alone.")
+    return Affine(matrix, dimension=ndim)
+
+
+def _only_warp(transform: Transform, path: Path) -> Warp:
+    if isinstance(transform, Warp):
+        return transform
+    warps = [part for part in transform.parts if isinstance(part, Warp)]
+    if not warps:
+        raise FileError(
+            f"{path}: an affine has no grid of its own; write it as .mat or .tfm, or make it a warp first."
+        )
+    return transform.to_warp(warps[0].grid)

@@ -1,0 +1,29 @@
+"""One function per operation, in two forms: `reference` (plain PyTorch, any device: the definition) and `cpu` (Numba).
+
+`select` is the only place that chooses between them; callers hold the module it returns and pass it down.
+"""
+
+import importlib
+from types import ModuleType
+
+import torch
+
+from warpfactor.errors import InputError
+
+BACKENDS = ("auto", "reference", "cpu")
+
+
+def select(device: str | torch.device = "cpu", backend: str = "auto") -> ModuleType:
+    """The kernels for a device: `auto` takes the Numba form on a CPU and the reference elsewhere."""
+    kind = torch.device(device).type
+    if backend not in BACKENDS:
+        raise InputError(f"unknown backend {backend!r}; use one of {', '.join(BACKENDS)}")
+    if backend == "cpu" and kind != "cpu":
+        raise InputError(f"backend 'cpu' cannot work on device {device}; use backend 'reference' or device 'cpu'")
+    name = backend if backend != "auto" else ("cpu" if kind == "cpu" else "reference")
+    return importlib.import_module(f"warpfactor.kernels.{name}")
+
+
+def name_of(ops: ModuleType) -> str:
+    """The backend's name, as recorded in results."""
+    return ops.__name__.rsplit(".", 1)[-1]

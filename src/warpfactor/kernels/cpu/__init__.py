@@ -1,0 +1,22 @@
+"""Fused CPU kernels in Numba, with the signatures and meaning of `warpfactor.kernels.reference`."""
+
+from .field import compose, invert, jacobian_determinant, resize
+from .lncc import lncc
+from .mi import mi
+from .mse import mse
+from .sample import sample, sample_gradient
+from .smooth import smooth_box, smooth_gaussian
+
+__all__ = [
+    "compose",
+    "invert",
+    "jacobian_determinant",
+    "lncc",
+    "mi",
+    "mse",
+    "resize",
+    "sample",
+    "sample_gradient",
+    "smooth_box",
+    "smooth_gaussian",
+]

@@ -1,0 +1,168 @@
+"""CPU forms of the displacement operations: `compose`, `resize`, `jacobian_determinant`, `invert`."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numba import prange
+from torch import Tensor
+
+from .jit import array, inline, parallel, split, strides, value
+
+
+@inline
+def vector_at(f0, f1, f2, shape, stride, pz, py, px):  # type: ignore[no-untyped-def]
+    """The field's vector at a point, by linear interpolation, the edge value outside."""
+    D, H, W = shape
+    sz, sy, sx = stride
+    iz, fz = split(pz, D)
+    iy, fy = split(py, H)
+    ix, fx = split(px, W)
+    b = (iz * H + iy) * W + ix
+    c = b + sz
+    gx = np.float32(1.0) - fx
+    w00 = (np.float32(1.0) - fz) * (np.float32(1.0) - fy)
+    w01 = (np.float32(1.0) - fz) * fy
+    w10 = fz * (np.float32(1.0) - fy)
+    w11 = fz * fy
+    u0 = gx * (w00 * f0[b] + w01 * f0[b + sy] + w10 * f0[c] + w11 * f0[c + sy]) + fx * (
+        w00 * f0[b + sx] + w01 * f0[b + sy + sx] + w10 * f0[c + sx] + w11 * f0[c + sy + sx]
+    )
+    u1 = gx * (w00 * f1[b] + w01 * f1[b + sy] + w10 * f1[c] + w11 * f1[c + sy]) + fx * (
+        w00 * f1[b + sx] + w01 * f1[b + sy + sx] + w10 * f1[c + sx] + w11 * f1[c + sy + sx]
+    )
+    u2 = gx * (w00 * f2[b] + w01 * f2[b + sy] + w10 * f2[c] + w11 * f2[c + sy]) + fx * (
+        w00 * f2[b + sx] + w01 * f2[b + sy + sx] + w10 * f2[c + sx] + w11 * f2[c + sy + sx]
+    )
+    return u0, u1, u2
+
+
+@parallel
+def _compose(warp, stride, step, out):  # type: ignore[no-untyped-def]
+    _, D, H, W = warp.shape
+    f0, f1, f2 = warp[0].ravel(), warp[1].ravel(), warp[2].ravel()
+    for row in prange(D * H):
+        z = row // H
+        y = row - z * H
+        for x in range(W):
+            a, b, c = step[0, z, y, x], step[1, z, y, x], step[2, z, y, x]
+            u0, u1, u2 = vector_at(
+                f0, f1, f2, (D, H, W), stride, z + np.float64(a), y + np.float64(b), x + np.float64(c)
+            )
+            out[0, z, y, x] = a + u0
+            out[1, z, y, x] = b + u1
+            out[2, z, y, x] = c + u2
+
+
+@parallel
+def _resize(field, stride, scale, offset, out):  # type: ignore[no-untyped-def]
+    _, d, h, w = field.shape
+    C, D, H, W = out.shape
+    sz, sy, sx = stride
+    for row in prange(C * D * H):
+        c = row // (D * H)
+        z = (row - c * D * H) // H
+        y = row - c * D * H - z * H
+        flat = field[c].ravel()
+        iz, fz = split(scale[0] * z + offset[0], d)
+        iy, fy = split(scale[1] * y + offset[1], h)
+        for x in range(W):
+            ix, fx = split(scale[2] * x + offset[2], w)
+            out[c, z, y, x] = value(flat, (iz * h + iy) * w + ix, sz, sy, sx, fz, fy, fx)
+
+
+@parallel
+def _jacobian(u, out):  # type: ignore[no-untyped-def]
+    _, D, H, W = u.shape
+    for row in prange(D * H):
+        z = row // H
+        y = row - z * H
+        z0, z1 = max(z - 1, 0), min(z + 1, D - 1)
+        y0, y1 = max(y - 1, 0), min(y + 1, H - 1)
+        kz = np.float32(1.0 / max(z1 - z0, 1))
+        ky = np.float32(1.0 / max(y1 - y0, 1))
+        one = np.float32(1.0)
+        for x in range(W):
+            x0, x1 = max(x - 1, 0), min(x + 1, W - 1)
+            kx = one / np.float32(max(x1 - x0, 1))
+            zz = one + kz * (u[0, z1, y, x] - u[0, z0, y, x])
+            zy = ky * (u[0, z, y1, x] - u[0, z, y0, x])
+            zx = kx * (u[0, z, y, x1] - u[0, z, y, x0])
+            yz = kz * (u[1, z1, y, x] - u[1, z0, y, x])
+            yy = one + ky * (u[1, z, y1, x] - u[1, z, y0, x])
+            yx = kx * (u[1, z, y, x1] - u[1, z, y, x0])
+            xz = kz * (u[2, z1, y, x] - u[2, z0, y, x])
+            xy = ky * (u[2, z, y1, x] - u[2, z, y0, x])
+            xx = one + kx * (u[2, z, y, x1] - u[2, z, y, x0])
+            out[z, y, x] = zz * (yy * xx - yx * xy) - zy * (yz * xx - yx * xz) + zx * (yz * xy - yy * xz)
+
+
+@parallel
+def _invert(u, stride, v, iterations, tolerance, residual):  # type: ignore[no-untyped-def]
+    """Every voxel runs its own fixed point, with a step that is halved whenever the residual grows."""
+    _, D, H, W = u.shape
+    f0, f1, f2 = u[0].ravel(), u[1].ravel(), u[2].ravel()
+    for row in prange(D * H):
+        z = row // H
+        y = row - z * H
+        for x in range(W):
+            a, b, c = np.float64(v[0, z, y, x]), np.float64(v[1, z, y, x]), np.float64(v[2, z, y, x])
+            best_a, best_b, best_c, best = a, b, c, np.inf
+            ra = rb = rc = 0.0
+            rate = 1.0
+            for _ in range(iterations + 1):
+                u0, u1, u2 = vector_at(f0, f1, f2, (D, H, W), stride, z + a, y + b, x + c)
+                qa, qb, qc = a + u0, b + u1, c + u2
+                r = np.sqrt(qa * qa + qb * qb + qc * qc)
+                if r < best:
+                    best_a, best_b, best_c, best = a, b, c, r
+                    ra, rb, rc = qa, qb, qc
+                else:
+                    rate *= 0.5
+                if best < tolerance:
+                    break
+                a, b, c = best_a - rate * ra, best_b - rate * rb, best_c - rate * rc
+            v[0, z, y, x] = best_a
+            v[1, z, y, x] = best_b
+            v[2, z, y, x] = best_c
+            residual[z, y, x] = best
+
+
+def _field_strides(field: Tensor) -> tuple[int, int, int]:
+    return strides(tuple(field.shape[1:]))
+
+
+def compose(warp: Tensor, step: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """x -> step(x) + warp(x + step(x)); `out` may be `step`; see the reference."""
+    result = torch.empty_like(warp) if out is None else out
+    _compose(array(warp), _field_strides(warp), array(step), array(result))
+    return result
+
+
+def resize(
+    field: Tensor, shape: Sequence[int], scale: Sequence[float], offset: Sequence[float]
+) -> Tensor:
+    """Field sampled at index scale * i + offset for every output index i; see the reference."""
+    out = torch.empty((field.shape[0], *shape), dtype=field.dtype)
+    k: Any = tuple(float(s) for s in scale)
+    o: Any = tuple(float(s) for s in offset)
+    _resize(array(field), _field_strides(field), k, o, array(out))
+    return out
+
+
+def jacobian_determinant(displacement: Tensor) -> Tensor:
+    """det(I + du/dx) per voxel; see the reference."""
+    out = torch.empty(displacement.shape[1:], dtype=displacement.dtype)
+    _jacobian(array(displacement), array(out))
+    return out
+
+
+def invert(
+    displacement: Tensor, *, start: Tensor | None = None, iterations: int = 50, tolerance: float = 1e-3
+) -> tuple[Tensor, Tensor]:
+    """Displacement v with v(x) + u(x + v(x)) = 0, and what is left of that sum; see the reference."""
+    v = -displacement if start is None else start.clone()
+    residual = torch.empty(displacement.shape[1:], dtype=displacement.dtype)
+    _invert(array(displacement), _field_strides(displacement), array(v), iterations, tolerance, array(residual))
+    return v, residual

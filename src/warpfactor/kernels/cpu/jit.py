@@ -1,0 +1,117 @@
+"""How every CPU kernel is compiled, and the interpolation primitives they share.
+
+Fast-math flags allow fused and reassociated arithmetic but keep NaN and infinity meaningful. Kernels are parallel over
+rows or planes whose results do not depend on each other, and sums are taken per row and then in a fixed order, so
+a result is bit-identical for any number of threads.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from numba import njit
+
+FLAGS = {"contract", "nsz", "arcp", "reassoc", "afn"}
+parallel = njit(parallel=True, fastmath=FLAGS, error_model="numpy", cache=True, nogil=True)
+serial = njit(fastmath=FLAGS, error_model="numpy", cache=True, nogil=True)
+inline = njit(fastmath=FLAGS, error_model="numpy", inline="always")
+
+NO_MASK = np.ones((1, 1, 1), np.uint8)
+NO_GRADIENT = np.zeros((3, 1, 1, 1), np.float32)
+
+
+def array(tensor: torch.Tensor) -> Any:
+    """The numpy view of a contiguous CPU tensor."""
+    if tensor.device.type != "cpu":
+        raise TypeError(f"the cpu kernels take CPU tensors, got one on {tensor.device}")
+    return tensor.detach().contiguous().numpy()
+
+
+def mask_array(mask: torch.Tensor | None) -> Any:
+    """A mask as uint8 array; a single one stands for no mask (kernels test its size)."""
+    return NO_MASK if mask is None else array(mask.to(torch.uint8))
+
+
+def matrix_array(matrix: torch.Tensor) -> Any:
+    return np.ascontiguousarray(matrix.detach().cpu().numpy(), dtype=np.float64)
+
+
+def strides(shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """Flat-index strides to the next voxel along each axis; 0 along axes of length one, so 2-D needs no other path."""
+    _, h, w = shape
+    return tuple(s if n > 1 else 0 for s, n in zip((h * w, w, 1), shape, strict=True))  # type: ignore[return-value]
+
+
+@inline
+def split(p, n):  # type: ignore[no-untyped-def]
+    """Cell index and fraction of coordinate p clamped to [0, n-1]."""
+    q = min(max(p, 0.0), n - 1.0)
+    i = min(int(q), max(n - 2, 0))
+    return i, np.float32(q - i)
+
+
+@inline
+def is_inside(pz, py, px, d, h, w):  # type: ignore[no-untyped-def]
+    """ITK's rule: a point belongs to the image up to half a voxel beyond the outermost centres."""
+    return (
+        (pz >= -0.5)
+        & (pz <= d - 0.5)
+        & (py >= -0.5)
+        & (py <= h - 0.5)
+        & (px >= -0.5)
+        & (px <= w - 0.5)
+    )
+
+
+@inline
+def locate(A, z, y, x, uz, uy, ux):  # type: ignore[no-untyped-def]
+    """Moving voxel coordinate of fixed index (z, y, x) displaced by (uz, uy, ux)."""
+    qz = z + np.float64(uz)
+    qy = y + np.float64(uy)
+    qx = x + np.float64(ux)
+    return (
+        A[0, 0] * qz + A[0, 1] * qy + A[0, 2] * qx + A[0, 3],
+        A[1, 0] * qz + A[1, 1] * qy + A[1, 2] * qx + A[1, 3],
+        A[2, 0] * qz + A[2, 1] * qy + A[2, 2] * qx + A[2, 3],
+    )
+
+
+@inline
+def value_gradient(flat, b, sz, sy, sx, fz, fy, fx):  # type: ignore[no-untyped-def]
+    """Trilinear value and its derivative along (z, y, x) in the cell whose lowest corner is flat[b]."""
+    v000 = flat[b]
+    v010 = flat[b + sy]
+    c = b + sz
+    v100 = flat[c]
+    v110 = flat[c + sy]
+    d00 = flat[b + sx] - v000
+    d01 = flat[b + sy + sx] - v010
+    d10 = flat[c + sx] - v100
+    d11 = flat[c + sy + sx] - v110
+    w00 = v000 + fx * d00
+    w10 = v100 + fx * d10
+    e0 = v010 + fx * d01 - w00
+    e1 = v110 + fx * d11 - w10
+    s0 = w00 + fy * e0
+    gz = w10 + fy * e1 - s0
+    gx0 = d00 + fy * (d01 - d00)
+    gx1 = d10 + fy * (d11 - d10)
+    return s0 + fz * gz, gz, e0 + fz * (e1 - e0), gx0 + fz * (gx1 - gx0)
+
+
+@inline
+def value(flat, b, sz, sy, sx, fz, fy, fx):  # type: ignore[no-untyped-def]
+    """Trilinear value in the cell whose lowest corner is flat[b]."""
+    c = b + sz
+    w00 = flat[b] + fx * (flat[b + sx] - flat[b])
+    w01 = flat[b + sy] + fx * (flat[b + sy + sx] - flat[b + sy])
+    w10 = flat[c] + fx * (flat[c + sx] - flat[c])
+    w11 = flat[c + sy] + fx * (flat[c + sy + sx] - flat[c + sy])
+    s0 = w00 + fy * (w01 - w00)
+    return s0 + fz * (w10 + fy * (w11 - w10) - s0)
+
+
+@inline
+def unclamped(p, n):  # type: ignore[no-untyped-def]
+    """1 where moving the coordinate changes the value, 0 in the half-voxel rim where the edge value is held."""
+    return np.float32(1.0) if (p >= 0.0) & (p <= n - 1.0) else np.float32(0.0)

@@ -1,0 +1,220 @@
+"""CPU form of `lncc`: value and gradient in one pass over z with rings of planes.
+
+For every plane two parallel regions run over chunks of rows. The first completes the adjoint sums, finishes the plane that
+leaves the pipeline, samples the plane that enters it and sums products along x. The second sums along y and z and
+takes the correlation. Box windows are running sums, so the cost does not depend on their
+size. Only the gradient itself is as large as the image: it first holds dM/du and is then multiplied in place.
+
+Plane indices: `z` enters, `zc = z - r` has complete window sums, `zo = z - 2r` has complete adjoint sums and leaves.
+"""
+
+from typing import Any
+
+import numpy as np
+from numba import prange
+from torch import Tensor
+
+from .filters import column_sums, gaussian_taps, plane_sums, product_sums, product_taps, row_sums
+from .jit import NO_GRADIENT, array, mask_array, matrix_array, parallel, serial, strides
+from .warp import sample_row, symmetrize_row
+
+SUMS = 6  # w, wF, wM, wFF, wMM, wFM
+ADJOINTS = 3  # a, b and (b mM - a mF), each over n: the gradient is F box(a) - M box(b) + box(b mM - a mF)
+CHUNKS = 8  # of rows; fixed, so that the result does not depend on the number of threads
+
+
+@serial
+def _correlate(Z, F, M, w, zc, y, flat, flags, A3, rho):  # type: ignore[no-untyped-def]
+    """Correlation of one row of complete windows: adds up 1 - cc, fills the adjoint maps and the contrast ratio.
+
+    Without the neighbourhood term the first adjoint map is the finished derivative by the warped value.
+    """
+    _, squared, exact, _, _ = flags
+    slot = zc % M.shape[0]
+    turn = zc % rho.shape[0]
+    total = 0.0
+    count = 0.0
+    for x in range(F.shape[2]):
+        inv = 1.0 / max(Z[0, y, x], 1e-9)
+        mF = Z[1, y, x] * inv
+        mM = Z[2, y, x] * inv
+        vF = Z[3, y, x] * inv - mF * mF
+        vM = Z[4, y, x] * inv - mM * mM
+        c = Z[5, y, x] * inv - mF * mM
+        counted = (w[slot, y, x] > 0.0) & (vF > flat[0])
+        live = counted & (vM > flat[1])
+        vF = vF if live else 1.0
+        vM = vM if live else 1.0
+        c = c if live else 0.0
+        ratio = np.sqrt(vM / vF)
+        if squared:
+            a = 2.0 * c / (vF * vM)
+            cc = 0.5 * a * c
+        else:
+            a = 1.0 / (ratio * vF)
+            cc = a * c
+        inv = inv if live else 0.0
+        b = a * c / vM * inv
+        a *= inv
+        total += (1.0 - cc) if counted else 0.0
+        count += 1.0 if counted else 0.0
+        rho[turn, y, x] = np.float32(np.copysign(ratio, c) if live else 0.0)
+        if exact:
+            A3[0, y, x] = np.float32(a)
+            A3[1, y, x] = np.float32(b)
+            A3[2, y, x] = np.float32(b * mM - a * mF)
+        else:
+            A3[0, y, x] = np.float32(b * (M[slot, y, x] - mM) - a * (F[zc, y, x] - mF))
+    return total, count
+
+
+@serial
+def _finish_row(Z2, F, M, w, exact, zo, y, grad):  # type: ignore[no-untyped-def]
+    """grad *= d total / dM along a row that leaves the pipeline."""
+    slot = zo % M.shape[0]
+    for x in range(F.shape[2]):
+        if exact:
+            s = M[slot, y, x] * Z2[1, y, x] - F[zo, y, x] * Z2[0, y, x] - Z2[2, y, x]
+        else:
+            s = Z2[0, y, x]
+        t = w[slot, y, x] * np.float32(s)
+        grad[0, zo, y, x] *= t
+        grad[1, zo, y, x] *= t
+        grad[2, zo, y, x] *= t
+
+
+@serial
+def _leave(z, lag, y0, y1, F, A3, S2, Z2, rho, M, w, radius, taps, flags, grad):  # type: ignore[no-untyped-def]
+    """Rows y0..y1 after plane z was summed: complete the adjoint sums and multiply the plane that leaves."""
+    rz, ry, rx = radius
+    box, _, exact, symmetric, _ = flags
+    n = F.shape[2]
+    acc = np.empty((ADJOINTS, n))
+    rows = np.empty((ADJOINTS, n), np.float32)
+    sums = np.empty((ADJOINTS, n), np.float32)
+    zo = z - lag
+    for y in range(y0, y1):
+        if exact:
+            column_sums(A3, y, y == y0, ry, taps[1], box, acc, rows)
+            row_sums(rows, rx, taps[2], box, sums)
+            plane_sums(sums, S2, y, z, taps[0], box, Z2)
+        else:
+            for x in range(n):
+                Z2[0, y, x] = A3[0, y, x]
+        if zo >= 0:
+            if symmetric:
+                symmetrize_row(F, zo, y, rho, zo % (rz + 1), grad)
+            _finish_row(Z2, F, M, w, exact, zo, y, grad)
+
+
+@serial
+def _enter(z, y0, y1, F, img, stride, u, A, B, fmask, mmask, radius, taps, flags, M, w, T, grad):  # type: ignore[no-untyped-def]
+    """Rows y0..y1 of plane z: sample them and sum their products along x."""
+    slot = z % M.shape[0]
+    for y in range(y0, y1):
+        if z < F.shape[0]:
+            sample_row(img, stride, u, A, B, fmask, mmask, z, y, flags[4], M, w, slot, grad)
+            if flags[0]:
+                product_sums(F, M, w, z, slot, y, radius[2], T)
+            else:
+                product_taps(F, M, w, z, slot, y, radius[2], taps[2], T)
+        else:
+            T[:, y, :] = 0.0
+
+
+@serial
+def _sum(z, y0, y1, F, M, w, T, S, Z, A3, rho, radius, taps, flat, flags):  # type: ignore[no-untyped-def]
+    """Rows y0..y1 after plane z entered: window sums along y and z, then the correlation of plane z - rz."""
+    D, _, n = F.shape
+    zc = z - radius[0]
+    acc = np.empty((SUMS, n))
+    rows = np.empty((SUMS, n), np.float32)
+    total = 0.0
+    count = 0.0
+    for y in range(y0, y1):
+        column_sums(T, y, y == y0, radius[1], taps[1], flags[0], acc, rows)
+        plane_sums(rows, S, y, z, taps[0], flags[0], Z)
+        if (zc >= 0) & (zc < D):
+            t, c = _correlate(Z, F, M, w, zc, y, flat, flags, A3, rho)
+            total += t
+            count += c
+        else:
+            A3[:, y, :] = 0.0
+    return total, count
+
+
+@parallel
+def _lncc(F, img, stride, u, A, fmask, mmask, radius, taps, flat, flags, grad):  # type: ignore[no-untyped-def]
+    D, H, W = F.shape
+    rz = radius[0]
+    want = flags[4]
+    K = 2 * rz + 1
+    lag = 2 * rz if flags[2] & want else rz
+    B = A.astype(np.float32)
+    M = np.zeros((K, H, W), np.float32)
+    w = np.zeros((K, H, W), np.float32)
+    T = np.zeros((SUMS, H, W), np.float32)
+    S = np.zeros((SUMS, K, H, W), np.float32)
+    Z = np.zeros((SUMS, H, W))
+    A3 = np.zeros((ADJOINTS, H, W), np.float32)
+    S2 = np.zeros((ADJOINTS, K, H, W), np.float32)
+    Z2 = np.zeros((ADJOINTS, H, W))
+    rho = np.zeros((rz + 1, H, W), np.float32)
+    chunks = min(H, CHUNKS)
+    part = np.zeros((2, chunks))
+    total = 0.0
+    count = 0.0
+    for z in range(D + lag + 1):
+        for k in prange(chunks):
+            y0, y1 = k * H // chunks, (k + 1) * H // chunks
+            if want & (z > 0):
+                _leave(z - 1, lag, y0, y1, F, A3, S2, Z2, rho, M, w, radius, taps, flags, grad)
+            _enter(z, y0, y1, F, img, stride, u, A, B, fmask, mmask, radius, taps, flags, M, w, T, grad)
+        if z < D + lag:
+            for k in prange(chunks):
+                y0, y1 = k * H // chunks, (k + 1) * H // chunks
+                t, c = _sum(z, y0, y1, F, M, w, T, S, Z, A3, rho, radius, taps, flat, flags)
+                part[0, k] = t
+                part[1, k] = c
+            for k in range(chunks):
+                total += part[0, k]
+                count += part[1, k]
+    return total, count
+
+
+def lncc(
+    fixed: Tensor,
+    moving: Tensor,
+    displacement: Tensor,
+    matrix: Tensor,
+    *,
+    radius: tuple[int, int, int],
+    window: str = "box",
+    squared: bool = True,
+    exact: bool = True,
+    symmetric: bool = False,
+    flat: tuple[float, float] = (0.0, 0.0),
+    gradient: Tensor | None = None,
+    fixed_mask: Tensor | None = None,
+    moving_mask: Tensor | None = None,
+) -> tuple[float, float]:
+    """Total and count of 1 - LNCC, and the derivative of the total by the displacement; see the reference."""
+    if window not in ("box", "gaussian"):
+        raise ValueError(f"unknown window {window!r}; use 'box' or 'gaussian'")
+    # A window beyond the border holds nothing more: capping the radius changes no box sum and saves ring planes.
+    box = window == "box"
+    reach: Any = tuple(min(r, n - 1) if box else r for r, n in zip(radius, fixed.shape, strict=True))
+    return _lncc(
+        array(fixed),
+        array(moving),
+        strides(tuple(moving.shape)),
+        array(displacement),
+        matrix_array(matrix),
+        mask_array(fixed_mask),
+        mask_array(moving_mask),
+        reach,
+        tuple(gaussian_taps(r) for r in reach),
+        flat,
+        (box, squared, exact, symmetric, gradient is not None),
+        NO_GRADIENT if gradient is None else array(gradient),
+    )

@@ -1,0 +1,149 @@
+"""CPU form of `mi`: joint histograms per chunk of planes, added in order; then the gradient in a second pass.
+
+No table of voxels x bins exists: each voxel adds to 2 x 4 bins of its chunk's histogram and later reads the same bins
+of the logarithm table.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import prange
+from torch import Tensor
+
+from .jit import array, inline, mask_array, matrix_array, parallel, strides
+from .warp import sample_row
+
+CHUNKS = 16  # of planes; fixed, so that the result does not depend on the number of threads
+
+
+@inline
+def fixed_bin(f, lo, scale, bins):  # type: ignore[no-untyped-def]
+    """Lower bin and fraction of the hat window."""
+    t = min(max((f - lo) * scale, 0.0), 1.0) * (bins - 1)
+    i = min(int(t), bins - 2)
+    return i, t - i
+
+
+@inline
+def moving_bin(m, lo, scale, bins):  # type: ignore[no-untyped-def]
+    """First of the four bins of the cubic B-spline window, fraction, and whether the value is clipped."""
+    s = (m - lo) * scale
+    clipped = (s < 0.0) | (s > 1.0)
+    t = 1.0 + min(max(s, 0.0), 1.0) * (bins - 4)
+    i = min(int(t), bins - 3)
+    return i - 1, t - i, clipped
+
+
+@inline
+def cubic(e):  # type: ignore[no-untyped-def]
+    """Weights of the cubic B-spline at fraction e."""
+    g = 1.0 - e
+    return (
+        g * g * g / 6.0,
+        (4.0 - 6.0 * e * e + 3.0 * e * e * e) / 6.0,
+        (4.0 - 6.0 * g * g + 3.0 * g * g * g) / 6.0,
+        e * e * e / 6.0,
+    )
+
+
+@inline
+def cubic_slope(e):  # type: ignore[no-untyped-def]
+    """Derivatives of the weights of the cubic B-spline by the fraction e."""
+    g = 1.0 - e
+    return -0.5 * g * g, 1.5 * e * e - 2.0 * e, 2.0 * g - 1.5 * g * g, 0.5 * e * e
+
+
+@parallel
+def _histogram(F, img, stride, u, A, fmask, mmask, bins, lo_f, k_f, lo_m, k_m):  # type: ignore[no-untyped-def]
+    D, H, W = F.shape
+    B = A.astype(np.float32)
+    chunks = min(D * H, CHUNKS)
+    joint = np.zeros((chunks, bins, bins))
+    for k in prange(chunks):
+        M = np.empty((1, H, W), F.dtype)
+        w = np.empty((1, H, W), F.dtype)
+        for row in range(k * D * H // chunks, (k + 1) * D * H // chunks):
+            z = row // H
+            y = row - z * H
+            sample_row(img, stride, u, A, B, fmask, mmask, z, y, False, M, w, 0, u)
+            for x in range(W):
+                if w[0, y, x] > 0.0:
+                    i, e = fixed_bin(F[z, y, x], lo_f, k_f, bins)
+                    j, s, _ = moving_bin(M[0, y, x], lo_m, k_m, bins)
+                    c0, c1, c2, c3 = cubic(s)
+                    for n in range(2):
+                        f = 1.0 - e if n == 0 else e
+                        joint[k, i + n, j] += f * c0
+                        joint[k, i + n, j + 1] += f * c1
+                        joint[k, i + n, j + 2] += f * c2
+                        joint[k, i + n, j + 3] += f * c3
+    return joint
+
+
+@parallel
+def _gradient(F, img, stride, u, A, fmask, mmask, table, lo_f, k_f, lo_m, k_m, grad):  # type: ignore[no-untyped-def]
+    D, H, W = F.shape
+    B = A.astype(np.float32)
+    bins = table.shape[0]
+    slope = k_m * (bins - 4)
+    for row in prange(D * H):
+        z = row // H
+        y = row - z * H
+        M = np.empty((1, H, W), F.dtype)  # only row y is touched, so only its page is ever real memory
+        w = np.empty((1, H, W), F.dtype)
+        sample_row(img, stride, u, A, B, fmask, mmask, z, y, True, M, w, 0, grad)
+        for x in range(W):
+            i, e = fixed_bin(F[z, y, x], lo_f, k_f, bins)
+            j, s, clipped = moving_bin(M[0, y, x], lo_m, k_m, bins)
+            c0, c1, c2, c3 = cubic_slope(s)
+            acc = 0.0
+            for n in range(2):
+                f = 1.0 - e if n == 0 else e
+                t = table[i + n]
+                acc += f * (c0 * t[j] + c1 * t[j + 1] + c2 * t[j + 2] + c3 * t[j + 3])
+            g = np.float32(0.0 if clipped else -acc * slope) * w[0, y, x]
+            grad[0, z, y, x] *= g
+            grad[1, z, y, x] *= g
+            grad[2, z, y, x] *= g
+
+
+def information(joint: Any) -> tuple[float, Any]:
+    """MI in nats of a normalised joint histogram, and log(p / pm): its derivative by p up to a constant per row."""
+    fixed, moving = joint.sum(1, keepdims=True), joint.sum(0, keepdims=True)
+    full = joint > 0
+    ratio = np.where(full, joint / np.where(full, fixed * moving, 1.0), 1.0)
+    table = np.log(np.where(full, joint / np.where(moving > 0, moving, 1.0), 1.0))
+    return float((joint * np.log(ratio)).sum()), table
+
+
+def mi(
+    fixed: Tensor,
+    moving: Tensor,
+    displacement: Tensor,
+    matrix: Tensor,
+    *,
+    bins: int,
+    fixed_range: tuple[float, float],
+    moving_range: tuple[float, float],
+    gradient: Tensor | None = None,
+    fixed_mask: Tensor | None = None,
+    moving_mask: Tensor | None = None,
+) -> tuple[float, float]:
+    """Count times (log bins - mutual information), count, and the derivative of that total; see the reference."""
+    images = (array(fixed), array(moving), strides(tuple(moving.shape)), array(displacement), matrix_array(matrix))
+    masks = (mask_array(fixed_mask), mask_array(moving_mask))
+    lo_f, k_f = fixed_range[0], 1.0 / (fixed_range[1] - fixed_range[0])
+    lo_m, k_m = moving_range[0], 1.0 / (moving_range[1] - moving_range[0])
+    joint = _histogram(*images, *masks, bins, lo_f, k_f, lo_m, k_m).sum(0)
+    count = float(joint.sum())
+    if count <= 0:
+        if gradient is not None:
+            gradient.zero_()
+        return 0.0, 0.0
+    nats, table = information(joint / count)
+    if gradient is not None:
+        _gradient(*images, *masks, table, lo_f, k_f, lo_m, k_m, array(gradient))
+    return count * (math.log(bins) - nats), count
+
+

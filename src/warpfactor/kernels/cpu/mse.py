@@ -1,0 +1,71 @@
+"""CPU form of `mse`: sample, square and differentiate in one pass over rows."""
+
+import numpy as np
+from numba import prange
+from torch import Tensor
+
+from .jit import NO_GRADIENT, array, mask_array, matrix_array, parallel, strides
+from .warp import sample_row, symmetrize_row
+
+
+@parallel
+def _mse(F, img, stride, u, A, fmask, mmask, symmetric, want, grad):  # type: ignore[no-untyped-def]
+    D, H, W = F.shape
+    B = A.astype(np.float32)
+    sums = np.zeros((D, H))
+    counts = np.zeros((D, H))
+    for row in prange(D * H):
+        z = row // H
+        y = row - z * H
+        M = np.empty((1, H, W), F.dtype)  # only row y is touched, so only its page is ever real memory
+        w = np.empty((1, H, W), F.dtype)
+        sample_row(img, stride, u, A, B, fmask, mmask, z, y, want, M, w, 0, grad)
+        total = 0.0
+        count = 0.0
+        for x in range(W):
+            r = F[z, y, x] - M[0, y, x]
+            total += np.float64(w[0, y, x] * r * r)
+            count += w[0, y, x]
+            M[0, y, x] = np.float32(-2.0) * w[0, y, x] * r
+        sums[z, y] = total
+        counts[z, y] = count
+        if want:
+            if symmetric:
+                symmetrize_row(F, z, y, w, 0, grad)
+            for x in range(W):
+                grad[0, z, y, x] *= M[0, y, x]
+                grad[1, z, y, x] *= M[0, y, x]
+                grad[2, z, y, x] *= M[0, y, x]
+    total = 0.0
+    count = 0.0
+    for z in range(D):
+        for y in range(H):
+            total += sums[z, y]
+            count += counts[z, y]
+    return total, count
+
+
+def mse(
+    fixed: Tensor,
+    moving: Tensor,
+    displacement: Tensor,
+    matrix: Tensor,
+    *,
+    gradient: Tensor | None = None,
+    fixed_mask: Tensor | None = None,
+    moving_mask: Tensor | None = None,
+    symmetric: bool = False,
+) -> tuple[float, float]:
+    """Sum of squared differences, count, and the derivative of the sum by the displacement; see the reference."""
+    return _mse(
+        array(fixed),
+        array(moving),
+        strides(tuple(moving.shape)),
+        array(displacement),
+        matrix_array(matrix),
+        mask_array(fixed_mask),
+        mask_array(moving_mask),
+        symmetric,
+        gradient is not None,
+        NO_GRADIENT if gradient is None else array(gradient),
+    )

@@ -1,0 +1,142 @@
+"""CPU forms of `sample` and `sample_gradient`: one pass over rows, coordinates in double precision."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from numba import prange
+from torch import Tensor
+
+from .jit import array, inline, is_inside, locate, matrix_array, parallel, split, strides, unclamped, value, value_gradient
+
+NO_FIELD = np.zeros((3, 1, 1, 1), np.float32)
+
+
+@inline
+def field_at(u, moved, z, y, x):  # type: ignore[no-untyped-def]
+    """Displacement at a voxel, or zero when there is no field."""
+    if moved:
+        return u[0, z, y, x], u[1, z, y, x], u[2, z, y, x]
+    return u[0, 0, 0, 0], u[1, 0, 0, 0], u[2, 0, 0, 0]
+
+
+@parallel
+def _linear(img, stride, u, moved, A, outside, out):  # type: ignore[no-untyped-def]
+    D, H, W = out.shape
+    d, h, w = img.shape
+    sz, sy, sx = stride
+    flat = img.ravel()
+    for row in prange(D * H):
+        z = row // H
+        y = row - z * H
+        for x in range(W):
+            uz, uy, ux = field_at(u, moved, z, y, x)
+            pz, py, px = locate(A, z, y, x, uz, uy, ux)
+            if is_inside(pz, py, px, d, h, w):
+                iz, fz = split(pz, d)
+                iy, fy = split(py, h)
+                ix, fx = split(px, w)
+                out[z, y, x] = value(flat, (iz * h + iy) * w + ix, sz, sy, sx, fz, fy, fx)
+            else:
+                out[z, y, x] = outside
+
+
+@parallel
+def _nearest(img, u, moved, A, outside, out):  # type: ignore[no-untyped-def]
+    D, H, W = out.shape
+    d, h, w = img.shape
+    for row in prange(D * H):
+        z = row // H
+        y = row - z * H
+        for x in range(W):
+            uz, uy, ux = field_at(u, moved, z, y, x)
+            pz, py, px = locate(A, z, y, x, uz, uy, ux)
+            if is_inside(pz, py, px, d, h, w):
+                iz = min(int(np.floor(pz + 0.5)), d - 1)
+                iy = min(int(np.floor(py + 0.5)), h - 1)
+                ix = min(int(np.floor(px + 0.5)), w - 1)
+                out[z, y, x] = img[iz, iy, ix]
+            else:
+                out[z, y, x] = outside
+
+
+@parallel
+def _gradient(img, stride, u, A, outside, out, grad, inside):  # type: ignore[no-untyped-def]
+    D, H, W = out.shape
+    d, h, w = img.shape
+    sz, sy, sx = stride
+    flat = img.ravel()
+    B = A.astype(np.float32)
+    for row in prange(D * H):
+        z = row // H
+        y = row - z * H
+        for x in range(W):
+            pz, py, px = locate(A, z, y, x, u[0, z, y, x], u[1, z, y, x], u[2, z, y, x])
+            ok = is_inside(pz, py, px, d, h, w)
+            inside[z, y, x] = ok
+            if ok:
+                iz, fz = split(pz, d)
+                iy, fy = split(py, h)
+                ix, fx = split(px, w)
+                v, gz, gy, gx = value_gradient(flat, (iz * h + iy) * w + ix, sz, sy, sx, fz, fy, fx)
+                gz *= unclamped(pz, d)
+                gy *= unclamped(py, h)
+                gx *= unclamped(px, w)
+                out[z, y, x] = v
+                grad[0, z, y, x] = B[0, 0] * gz + B[1, 0] * gy + B[2, 0] * gx
+                grad[1, z, y, x] = B[0, 1] * gz + B[1, 1] * gy + B[2, 1] * gx
+                grad[2, z, y, x] = B[0, 2] * gz + B[1, 2] * gy + B[2, 2] * gx
+            else:
+                out[z, y, x] = outside
+                grad[0, z, y, x] = 0.0
+                grad[1, z, y, x] = 0.0
+                grad[2, z, y, x] = 0.0
+
+
+def sample(
+    image: Tensor,
+    displacement: Tensor | None,
+    matrix: Tensor,
+    *,
+    shape: tuple[int, int, int] | None = None,
+    mode: str = "linear",
+    outside: float = 0.0,
+) -> Tensor:
+    """Image value at p = matrix (x + u(x)) for every voxel x of the fixed grid; see the reference."""
+    moved = displacement is not None
+    field = array(displacement) if displacement is not None else NO_FIELD
+    out_shape = tuple(displacement.shape[1:]) if displacement is not None else shape
+    if out_shape is None:
+        raise TypeError("sample needs a displacement or the shape of the result")
+    out = torch.empty(out_shape, dtype=image.dtype)
+    A = matrix_array(matrix)
+    fill: Any = array(image).dtype.type(outside)
+    if mode == "linear":
+        _linear(array(image), strides(tuple(image.shape)), field, moved, A, fill, array(out))
+    elif mode == "nearest":
+        _nearest(array(image), field, moved, A, fill, array(out))
+    else:
+        raise ValueError(f"unknown interpolation {mode!r}; use 'linear' or 'nearest'")
+    return out
+
+
+def sample_gradient(
+    image: Tensor, displacement: Tensor, matrix: Tensor, *, outside: float = 0.0
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Value, its derivative by the displacement, and whether the point is inside; see the reference."""
+    shape = tuple(displacement.shape[1:])
+    out = torch.empty(shape, dtype=image.dtype)
+    grad = torch.empty((3, *shape), dtype=image.dtype)
+    inside = torch.empty(shape, dtype=torch.bool)
+    fill: Any = array(image).dtype.type(outside)
+    _gradient(
+        array(image),
+        strides(tuple(image.shape)),
+        array(displacement),
+        matrix_array(matrix),
+        fill,
+        array(out),
+        array(grad),
+        array(inside),
+    )
+    return out, grad, inside

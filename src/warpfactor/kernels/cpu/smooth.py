@@ -1,0 +1,146 @@
+"""CPU forms of `smooth_gaussian` and `smooth_box`: separable, in place, one slab of lines at a time.
+
+Planes are filtered along x and y through a buffer of one plane, then slabs (all z at one y) along z: the field is
+read and written twice in all, and every inner loop runs along x.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numba import prange
+from torch import Tensor
+
+from .jit import array, parallel, serial
+from ..taps import gaussian_kernel
+
+IDENTITY = np.ones(1, np.float32)
+
+
+@serial
+def _filter_lines(buf, pad, n, taps, zero, out):  # type: ignore[no-untyped-def]
+    """Filter rows buf[pad:pad+n] across rows into out; the padding rows are filled here."""
+    W = buf.shape[1]
+    for k in range(pad):
+        for x in range(W):
+            buf[k, x] = np.float32(0.0) if zero else buf[pad, x]
+            buf[pad + n + k, x] = np.float32(0.0) if zero else buf[pad + n - 1, x]
+    for i in range(n):
+        t = taps[pad]
+        for x in range(W):
+            out[i, x] = t * buf[i + pad, x]
+        for k in range(1, pad + 1):
+            t = taps[pad + k]
+            for x in range(W):
+                out[i, x] += t * (buf[i + pad - k, x] + buf[i + pad + k, x])
+
+
+@serial
+def _filter_row(row, taps, zero, line):  # type: ignore[no-untyped-def]
+    """Filter one row in place through the padded buffer `line`."""
+    n = row.shape[0]
+    pad = taps.shape[0] // 2
+    for x in range(n):
+        line[pad + x] = row[x]
+    for k in range(pad):
+        line[k] = np.float32(0.0) if zero else row[0]
+        line[pad + n + k] = np.float32(0.0) if zero else row[n - 1]
+    t = taps[pad]
+    for x in range(n):
+        row[x] = t * line[x + pad]
+    for k in range(1, pad + 1):
+        t = taps[pad + k]
+        for x in range(n):
+            row[x] += t * (line[x + pad - k] + line[x + pad + k])
+
+
+@parallel
+def _gaussian(field, taps, zero):  # type: ignore[no-untyped-def]
+    C, D, H, W = field.shape
+    tz, ty, tx = taps
+    pz, py, px = tz.shape[0] // 2, ty.shape[0] // 2, tx.shape[0] // 2
+    if px + py > 0:
+        for i in prange(C * D):
+            c = i // D
+            plane = field[c, i - c * D]
+            line = np.empty(W + 2 * px, np.float32)
+            buf = np.empty((H + 2 * py, W), np.float32)
+            for y in range(H):
+                if px > 0:
+                    _filter_row(plane[y], tx, zero, line)
+                if py > 0:
+                    for x in range(W):
+                        buf[y + py, x] = plane[y, x]
+            if py > 0:
+                _filter_lines(buf, py, H, ty, zero, plane)
+    if pz > 0:
+        for i in prange(C * H):
+            c = i // H
+            slab = field[c, :, i - c * H]
+            buf = np.empty((D + 2 * pz, W), np.float32)
+            for z in range(D):
+                for x in range(W):
+                    buf[z + pz, x] = slab[z, x]
+            _filter_lines(buf, pz, D, tz, zero, slab)
+
+
+@serial
+def _box_lines(buf, r, out):  # type: ignore[no-untyped-def]
+    """Mean over rows i-r..i+r of buf (truncated at the ends) into out."""
+    n, W = buf.shape
+    acc = np.zeros(W)
+    for i in range(n + r):
+        if i < n:
+            for x in range(W):
+                acc[x] += buf[i, x]
+        if i > 2 * r:
+            for x in range(W):
+                acc[x] -= buf[i - 2 * r - 1, x]
+        if i >= r:
+            k = i - r
+            inv = 1.0 / (min(n - 1, k + r) - max(0, k - r) + 1)
+            for x in range(W):
+                out[k, x] = np.float32(acc[x] * inv)
+
+
+@parallel
+def _box(field, radius):  # type: ignore[no-untyped-def]
+    C, D, H, W = field.shape
+    rz, ry, rx = radius
+    for i in prange(C * D):
+        c = i // D
+        plane = field[c, i - c * D]
+        if rx > 0:
+            column = np.empty((W, 1), np.float32)
+            for y in range(H):
+                for x in range(W):
+                    column[x, 0] = plane[y, x]
+                _box_lines(column, rx, plane[y].reshape(W, 1))
+        if ry > 0:
+            _box_lines(plane.copy(), ry, plane)
+    if rz > 0:
+        for i in prange(C * H):
+            c = i // H
+            slab = field[c, :, i - c * H]
+            _box_lines(slab.copy(), rz, slab)
+
+
+def smooth_gaussian(
+    field: Tensor, sigma: Sequence[float], *, boundary: str = "nearest", truncate: float = 3.0
+) -> Tensor:
+    """Gaussian smoothing in place, sigma in voxels per axis; see the reference."""
+    if boundary not in ("nearest", "zero"):
+        raise ValueError(f"unknown boundary {boundary!r}; use 'nearest' or 'zero'")
+    taps: Any = tuple(
+        np.asarray(gaussian_kernel(s, truncate), np.float32) if s > 0 and n > 1 else IDENTITY
+        for s, n in zip(sigma, field.shape[1:], strict=True)
+    )
+    _gaussian(array(field), taps, boundary == "zero")
+    return field
+
+
+def smooth_box(field: Tensor, radius: Sequence[int]) -> Tensor:
+    """Mean over (2r+1)-windows in place, truncated at the border; see the reference."""
+    reach: Any = tuple(min(int(r), n - 1) for r, n in zip(radius, field.shape[1:], strict=True))
+    _box(array(field), reach)
+    return field

@@ -1,0 +1,25 @@
+"""Plain PyTorch kernels for any device and float type: the definition of every operation.
+
+Volumes are (D, H, W) in array order (z, y, x), displacements (3, D, H, W) in voxels, 2-D is D == 1.
+"""
+
+from warpfactor.kernels.reference.field import compose, invert, jacobian_determinant, resize
+from warpfactor.kernels.reference.lncc import lncc
+from warpfactor.kernels.reference.mi import mi
+from warpfactor.kernels.reference.mse import mse
+from warpfactor.kernels.reference.sample import sample, sample_gradient
+from warpfactor.kernels.reference.smooth import smooth_box, smooth_gaussian
+
+__all__ = [
+    "compose",
+    "invert",
+    "jacobian_determinant",
+    "lncc",
+    "mi",
+    "mse",
+    "resize",
+    "sample",
+    "sample_gradient",
+    "smooth_box",
+    "smooth_gaussian",
+]

@@ -1,0 +1,94 @@
+"""Displacement fields in voxels of their own grid: compose, resize, Jacobian determinant, invert."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from warpfactor.kernels.reference.interpolate import exact_type, interpolate, voxel_indices, working_type
+from warpfactor.kernels.reference.smooth import central_difference
+
+
+@torch.no_grad()
+def compose(warp: Tensor, step: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """Displacement of "step, then warp": x -> step(x) + warp(x + step(x)).
+
+    Args:
+        warp, step: (3, D, H, W) displacements on one grid. Beyond the border `warp` keeps its edge value,
+            so constant shifts compose exactly.
+        out: Where to write the result; may be `step` itself.
+    """
+    out = torch.empty_like(step) if out is None else out
+    return out.copy_(step + _displaced(warp, step))
+
+
+@torch.no_grad()
+def resize(field: Tensor, shape: Sequence[int], scale: Sequence[float], offset: Sequence[float]) -> Tensor:
+    """(C, *shape): the value at index i is `field` at scale i + offset, linear, clamped to the edge.
+
+    Args:
+        field: (C, D, H, W).
+        shape: The three lengths of the result.
+        scale, offset: Per axis z, y, x; positions are in voxels of `field`.
+    """
+    resized = field.to(working_type(field))
+    for axis in range(3):
+        n = resized.shape[axis + 1]
+        index = torch.arange(shape[axis], dtype=exact_type(field.device), device=field.device)
+        position = (scale[axis] * index + offset[axis]).clamp_(0, n - 1)
+        low = position.floor().clamp_(max=max(n - 2, 0))
+        fraction = (position - low).to(resized.dtype).reshape([-1 if a == axis else 1 for a in range(3)])
+        first = low.long()
+        second = (first + 1).clamp_(max=n - 1)
+        resized = torch.lerp(
+            resized.index_select(axis + 1, first), resized.index_select(axis + 1, second), fraction
+        )
+    return resized.to(field.dtype)
+
+
+@torch.no_grad()
+def jacobian_determinant(displacement: Tensor) -> Tensor:
+    """det(I + du/dx), (D, H, W), by central differences (one-sided at the border).
+
+    Depth one has no derivative along z, so the determinant is the 2-D one.
+    """
+    u = displacement.to(working_type(displacement))
+    columns = [central_difference(u, axis) for axis in range(3)]
+    for axis in range(3):
+        columns[axis][axis] += 1
+    (zz, yz, xz), (zy, yy, xy), (zx, yx, xx) = columns
+    determinant: Tensor = zz * (yy * xx - yx * xy) - zy * (yz * xx - yx * xz) + zx * (yz * xy - yy * xz)
+    return determinant.to(displacement.dtype)
+
+
+@torch.no_grad()
+def invert(
+    displacement: Tensor, *, start: Tensor | None = None, iterations: int = 50, tolerance: float = 1e-3
+) -> tuple[Tensor, Tensor]:
+    """Inverse displacement v by the fixed point v <- -u(x + v(x)), and what is left of it.
+
+    Args:
+        displacement: (3, D, H, W), u. Beyond the border it keeps its edge value.
+        start: First guess of v, left untouched; zero if None.
+        iterations: At most this many updates of v.
+        tolerance: Stop when the largest residual is below it.
+
+    Returns:
+        v (3, D, H, W) and its residual |v(x) + u(x + v(x))| (D, H, W), in voxels.
+    """
+    inverse = torch.zeros_like(displacement) if start is None else start.clone()
+    image = _displaced(displacement, inverse)
+    residual = torch.linalg.vector_norm(inverse + image, dim=0)
+    for _ in range(iterations):
+        if residual.max() < tolerance:
+            break
+        inverse = (-image).to(displacement.dtype)
+        image = _displaced(displacement, inverse)
+        residual = torch.linalg.vector_norm(inverse + image, dim=0)
+    return inverse, residual.to(displacement.dtype)
+
+
+def _displaced(field: Tensor, displacement: Tensor) -> Tensor:
+    """field(x + displacement(x)), linear, edge values beyond the border."""
+    indices = voxel_indices(displacement.shape[1:], displacement.device)
+    return interpolate(field, [index + u for index, u in zip(indices, displacement, strict=True)])

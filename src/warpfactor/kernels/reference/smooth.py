@@ -1,0 +1,98 @@
+"""Separable windows along the array axes: Gaussian and box smoothing, window sums, central differences."""
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from warpfactor.kernels.reference.interpolate import working_type
+
+Boundary = Literal["nearest", "zero"]
+
+
+@torch.no_grad()
+def smooth_gaussian(
+    field: Tensor, sigma: Sequence[float], *, boundary: Boundary = "nearest", truncate: float = 3.0
+) -> Tensor:
+    """Gaussian smoothing of (C, D, H, W), in place; returns `field`.
+
+    Args:
+        field: (C, D, H, W).
+        sigma: Standard deviation in voxels along z, y, x; axes with 0 or of length one are left alone.
+        boundary: What lies beyond the border: the edge value or zero.
+        truncate: Taps reach to this many standard deviations.
+    """
+    smoothed = field.to(working_type(field))
+    for axis, s in enumerate(sigma):
+        if s > 0 and field.shape[axis + 1] > 1:
+            smoothed = correlate(smoothed, gaussian_taps(s, truncate), axis, boundary)
+    return field.copy_(smoothed)
+
+
+@torch.no_grad()
+def smooth_box(field: Tensor, radius: Sequence[int]) -> Tensor:
+    """Mean of (C, D, H, W) over windows of 2 radius + 1 voxels per axis, in place; returns `field`.
+
+    A window that reaches beyond the border is cut there and divided by the voxels it has left.
+    """
+    smoothed = field.to(working_type(field))
+    for axis, r in enumerate(radius):
+        taps = [1.0] * (2 * r + 1)
+        line = smoothed.new_ones([n if dim == axis + 1 else 1 for dim, n in enumerate(smoothed.shape)])
+        count = correlate(line, taps, axis, "zero")
+        smoothed = correlate(smoothed, taps, axis, "zero") / count
+    return field.copy_(smoothed)
+
+
+def gaussian_taps(sigma: float, truncate: float) -> list[float]:
+    """A Gaussian integrated over each voxel, cut at `truncate` standard deviations, with sum one."""
+    radius = max(1, math.ceil(truncate * sigma - 0.5))
+    edges = [math.erf((k - 0.5) / (sigma * math.sqrt(2))) for k in range(-radius, radius + 2)]
+    taps = [right - left for left, right in pairwise(edges)]
+    total = math.fsum(taps)
+    return [tap / total for tap in taps]
+
+
+def correlate(field: Tensor, taps: Sequence[float], axis: int, boundary: Boundary) -> Tensor:
+    """out(i) = sum over k of taps[k + r] field(i + k) along one array axis (0 = z) of (C, D, H, W)."""
+    dim = axis + 1
+    n = field.shape[dim]
+    radius = len(taps) // 2
+    if boundary == "nearest":
+        reach = torch.arange(-radius, n + radius, device=field.device).clamp_(0, n - 1)
+        padded = field.index_select(dim, reach)
+        out = torch.zeros_like(field)
+        for k, tap in enumerate(taps):
+            out.add_(padded.narrow(dim, k, n), alpha=tap)
+        return out
+    out = field * taps[radius]
+    for k in range(1, min(radius, n - 1) + 1):
+        out.narrow(dim, 0, n - k).add_(field.narrow(dim, k, n - k), alpha=taps[radius + k])
+        out.narrow(dim, k, n - k).add_(field.narrow(dim, 0, n - k), alpha=taps[radius - k])
+    return out
+
+
+def window_sum(field: Tensor, taps: Sequence[Sequence[float]]) -> Tensor:
+    """Weighted sums over the separable window with the given taps per axis, cut at the border."""
+    for axis, line in enumerate(taps):
+        field = correlate(field, line, axis, "zero")
+    return field
+
+
+def central_difference(field: Tensor, axis: int) -> Tensor:
+    """d field / d index along one array axis (0 = z) of (..., D, H, W).
+
+    Central inside, one-sided at the border, zero along an axis of length one.
+    """
+    dim = axis - 3
+    n = field.shape[dim]
+    if n == 1:
+        return torch.zeros_like(field)
+    index = torch.arange(n, device=field.device)
+    low, high = (index - 1).clamp_(min=0), (index + 1).clamp_(max=n - 1)
+    shape = [-1 if d == dim else 1 for d in range(-3, 0)]
+    distance = (high - low).to(field.dtype).reshape(shape)
+    return (field.index_select(dim, high) - field.index_select(dim, low)) / distance

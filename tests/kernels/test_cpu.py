@@ -1,0 +1,194 @@
+"""The Numba kernels agree with the reference: no further from its float64 result than a few times its own float32 error."""
+
+import itertools
+
+import numba
+import pytest
+import torch
+
+from warpfactor.kernels import cpu, reference
+
+SHAPES = [((7, 9, 11), (8, 7, 10)), ((1, 13, 9), (1, 11, 12)), ((5, 6, 17), (5, 6, 17)), ((3, 4, 2), (4, 3, 5))]
+MATRIX = torch.tensor(
+    [[1.03, 0.05, -0.02, 0.3131], [-0.04, 0.7, 0.03, 0.9173], [0.02, -0.06, 1.1, -0.4137]], dtype=torch.float64
+)
+
+
+def problem(shapes, seed=0):
+    """Fixed, moving, displacement and matrix in float64; in 2-D nothing leaves the plane."""
+    generator = torch.Generator().manual_seed(seed)
+    fixed_shape, moving_shape = shapes
+    fixed = torch.randn(fixed_shape, generator=generator, dtype=torch.float32).double()
+    moving = torch.randn(moving_shape, generator=generator, dtype=torch.float32).double()
+    field = torch.randn((3, *fixed_shape), generator=generator, dtype=torch.float32).double()
+    matrix = MATRIX.clone()
+    if fixed_shape[0] == 1:
+        field[0] = 0
+        matrix[0] = torch.tensor([1.0, 0, 0, 0])
+        matrix[:, 0] = torch.tensor([1.0, 0, 0])
+    return fixed, moving, field, matrix
+
+
+def masks(shapes, seed=1):
+    generator = torch.Generator().manual_seed(seed)
+    return tuple((torch.rand(s, generator=generator) > 0.2).to(torch.uint8) for s in shapes)
+
+
+def assert_as_exact(found, exact, single, factor=4.0):
+    """|cpu - float64 reference| is within a few times |float32 reference - float64 reference| plus one rounding."""
+    scale = exact.abs().max().item() + 1e-30
+    allowed = factor * (single.double() - exact).abs().max().item() + 2e-6 * scale
+    assert (found.double() - exact).abs().max().item() <= allowed
+
+
+def single(*tensors):
+    return [t.float() for t in tensors]
+
+
+@pytest.mark.parametrize("shapes", SHAPES)
+@pytest.mark.parametrize("mode", ["linear", "nearest"])
+def test_sample(shapes, mode):
+    _, moving, field, matrix = problem(shapes)
+    image, u = single(moving, field)
+    found = cpu.sample(image, u, matrix, mode=mode, outside=-3.0)
+    exact = reference.sample(moving, u.double(), matrix, mode=mode, outside=-3.0)
+    assert_as_exact(found, exact, reference.sample(image, u, matrix, mode=mode, outside=-3.0))
+    assert (exact == -3).any()
+
+
+@pytest.mark.parametrize("shapes", SHAPES)
+def test_sample_without_field(shapes):
+    _, moving, _, matrix = problem(shapes)
+    found = cpu.sample(moving.float(), None, matrix, shape=shapes[0])
+    exact = reference.sample(moving, None, matrix, shape=shapes[0])
+    assert_as_exact(found, exact, exact)
+
+
+@pytest.mark.parametrize("shapes", SHAPES)
+def test_sample_gradient(shapes):
+    _, moving, field, matrix = problem(shapes)
+    image, u = single(moving, field)
+    found = cpu.sample_gradient(image, u, matrix)
+    exact = reference.sample_gradient(moving, u.double(), matrix)
+    rough = reference.sample_gradient(image, u, matrix)
+    assert_as_exact(found[0], exact[0], rough[0])
+    assert_as_exact(found[1], exact[1], rough[1])
+    assert torch.equal(found[2], exact[2])
+
+
+@pytest.mark.parametrize("shapes", SHAPES)
+def test_compose_also_in_place(shapes):
+    _, _, field, _ = problem(shapes)
+    warp, step = field.float(), 0.7 * field.flip(2).float()
+    exact = reference.compose(warp.double(), step.double())
+    assert_as_exact(cpu.compose(warp, step), exact, reference.compose(warp, step))
+    assert cpu.compose(warp, step, out=step) is step
+    assert_as_exact(step, exact, exact)
+
+
+@pytest.mark.parametrize("shapes", SHAPES)
+@pytest.mark.parametrize("boundary", ["nearest", "zero"])
+@pytest.mark.parametrize("sigma", [(1.0, 0.6, 1.7), (0.0, 2.5, 0.0), (0.5, 0.0, 0.3)])
+def test_smooth_gaussian(shapes, boundary, sigma):
+    _, _, field, _ = problem(shapes)
+    found = cpu.smooth_gaussian(field.float(), sigma, boundary=boundary)
+    exact = reference.smooth_gaussian(field.clone(), sigma, boundary=boundary)
+    assert_as_exact(found, exact, reference.smooth_gaussian(field.float(), sigma, boundary=boundary))
+
+
+@pytest.mark.parametrize("shapes", SHAPES)
+@pytest.mark.parametrize("radius", [(1, 2, 3), (0, 9, 0), (2, 0, 1)])
+def test_smooth_box(shapes, radius):
+    _, _, field, _ = problem(shapes)
+    found = cpu.smooth_box(field.float(), radius)
+    exact = reference.smooth_box(field.clone(), radius)
+    assert_as_exact(found, exact, reference.smooth_box(field.float(), radius))
+
+
+@pytest.mark.parametrize("shapes", SHAPES)
+def test_resize(shapes):
+    _, _, field, _ = problem(shapes)
+    arguments = (4, 5, 21), (0.5, 1.9, 0.45), (-0.2, 0.1, 0.3)
+    found = cpu.resize(field.float(), *arguments)
+    assert_as_exact(found, reference.resize(field, *arguments), reference.resize(field.float(), *arguments))
+
+
+@pytest.mark.parametrize("shapes", SHAPES)
+def test_jacobian_determinant(shapes):
+    _, _, field, _ = problem(shapes)
+    found = cpu.jacobian_determinant(field.float())
+    exact = reference.jacobian_determinant(field)
+    assert_as_exact(found, exact, reference.jacobian_determinant(field.float()))
+
+
+@pytest.mark.parametrize("shape", [(9, 12, 11), (1, 14, 12)])
+def test_invert_leaves_a_true_residual(shape):
+    field = reference.smooth_gaussian(problem((shape, shape))[2] * 2, (2.0, 2.0, 2.0))
+    inverse, residual = cpu.invert(field.float(), tolerance=1e-4)
+    assert residual.max() < 1e-3
+    again = reference.compose(field, inverse.double())
+    assert torch.allclose(again.norm(dim=0), residual.double(), atol=1e-5)
+
+
+COSTS = {
+    "mse": (lambda ops: ops.mse, [{}, {"symmetric": True}]),
+    "lncc": (
+        lambda ops: ops.lncc,
+        [
+            {"radius": r, "window": w, "squared": s, "exact": e, "symmetric": y, "flat": (1e-4, 1e-4)}
+            for r, w, s, e, y in itertools.product(
+                [(1, 2, 3), (2, 2, 2)], ["box", "gaussian"], [True, False], [True, False], [True, False]
+            )
+        ],
+    ),
+    "mi": (lambda ops: ops.mi, [{"bins": 16, "fixed_range": (-1.5, 1.5), "moving_range": (-2.0, 1.0)}]),
+}
+CASES = [(name, options) for name, (_, variants) in COSTS.items() for options in variants]
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("shapes", SHAPES)
+@pytest.mark.parametrize(("name", "options"), CASES)
+def test_cost_and_gradient(name, options, shapes, masked):
+    fixed, moving, field, matrix = problem(shapes)
+    options = dict(options)
+    if masked:
+        options["fixed_mask"], options["moving_mask"] = masks(shapes)
+    if "radius" in options and shapes[0][0] == 1:
+        options["radius"] = (0, *options["radius"][1:])
+    results = {}
+    for key, ops, dtype in (
+        ("cpu", cpu, torch.float32),
+        ("exact", reference, torch.float64),
+        ("single", reference, torch.float32),
+    ):
+        gradient = torch.full_like(field, 7.0, dtype=dtype)
+        arguments = (fixed.to(dtype), moving.to(dtype), field.float().to(dtype), matrix)
+        total = getattr(ops, name)(*arguments, gradient=gradient, **options)
+        value_only = getattr(ops, name)(*arguments, **options)
+        assert value_only == pytest.approx(total, rel=1e-6)
+        results[key] = (torch.tensor(total, dtype=torch.float64), gradient)
+    for i in range(2):
+        assert_as_exact(results["cpu"][i], results["exact"][i], results["single"][i])
+
+
+def test_results_do_not_depend_on_the_number_of_threads():
+    if numba.config.NUMBA_NUM_THREADS < 2:
+        pytest.skip("one core only")
+    fixed, moving, field, matrix = problem(((9, 37, 23), (11, 30, 25)))
+    fixed, moving, field = single(fixed, moving, field)
+
+    def run(threads):
+        numba.set_num_threads(threads)
+        out = []
+        for name, options in (("mse", {}), ("lncc", {"radius": (2, 2, 2)}), ("mi", COSTS["mi"][1][0])):
+            gradient = torch.empty_like(field)
+            out += [torch.tensor(getattr(cpu, name)(fixed, moving, field, matrix, gradient=gradient, **options)), gradient]
+        out += [cpu.smooth_gaussian(field.clone(), (1, 1, 1)), cpu.compose(field, field), cpu.invert(field)[0]]
+        return out
+
+    try:
+        for one, two in zip(run(1), run(2), strict=True):
+            assert torch.equal(one, two)
+    finally:
+        numba.set_num_threads(numba.config.NUMBA_NUM_THREADS)
