@@ -45,7 +45,7 @@ def brute_force_surface(labels: np.ndarray, label: int) -> np.ndarray:
 def brute_force_hd95(a: np.ndarray, b: np.ndarray, label: int, spacing: tuple[float, ...]) -> float:
     points_a, points_b = (brute_force_surface(m, label) * np.array(spacing) for m in (a, b))
     distance = np.linalg.norm(points_a[:, None] - points_b[None], axis=-1)
-    return max(np.percentile(distance.min(axis=1), 95), np.percentile(distance.min(axis=0), 95))
+    return float(max(np.percentile(distance.min(axis=axis), 95) for axis in (0, 1)))
 
 
 def test_dice_equals_simpleitk(label_maps: tuple[np.ndarray, np.ndarray]) -> None:

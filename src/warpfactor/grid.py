@@ -1,7 +1,7 @@
 """Grid: the voxels of an image and their place in the world; the only file where coordinate frames change.
 
-Array order is (z, y, x). World is LPS millimetres, (x, y, z), as ITK. A 2-D grid is embedded in 3-D: one slice
-at z = 0.
+Array order is (z, y, x). World is LPS millimetres, (x, y, z), as ITK. A 2-D grid is embedded in 3-D,
+one slice at z = 0.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Grid:
     Attributes:
         shape: (D, H, W); D is 1 in 2-D.
         matrix: 4x4, maps an array-order index (z, y, x, 1) to world (x, y, z, 1) in LPS mm.
-        ndim: 2 or 3, the dimension of the files this grid comes from and goes to. A 3-D file with one slice has
-            ndim 3 and D = 1: it is registered in its plane and keeps its place in space.
+        ndim: 2 or 3, the dimension of the files this grid comes from and goes to. A 3-D file with one
+            slice has ndim 3 and D = 1: it is registered in its plane and keeps its place in space.
     """
 
     shape: Shape
@@ -63,15 +63,9 @@ class Grid:
         """Axis-aligned grid with origin zero; `shape` and `spacing_mm` in array order, 2-D or 3-D."""
         sizes = tuple(reversed(tuple(shape)))
         count = len(sizes)
-        spacing = (
-            (spacing_mm,) * count
-            if isinstance(spacing_mm, (int, float))
-            else tuple(reversed(tuple(spacing_mm)))
-        )
+        spacing = (spacing_mm,) * count if isinstance(spacing_mm, (int, float)) else tuple(reversed(tuple(spacing_mm)))
         if len(spacing) != count:
-            raise InputError(
-                f"The array has {count} axes but {len(spacing)} spacings were given; give one per axis."
-            )
+            raise InputError(f"The array has {count} axes but {len(spacing)} spacings were given; give one per axis.")
         return cls.from_itk(sizes, (0.0,) * count, spacing, tuple(np.eye(count).ravel()))
 
     @classmethod
@@ -87,9 +81,7 @@ class Grid:
         if ndim not in (2, 3):
             raise InputError(f"An image must have 2 or 3 dimensions, this one has {ndim}.")
         if not (np.all(np.isfinite(spacing)) and min(spacing) > 0):
-            raise InputError(
-                f"The voxel spacing {tuple(spacing)} must be positive in every axis; correct the header."
-            )
+            raise InputError(f"The voxel spacing {tuple(spacing)} must be positive in every axis; correct the header.")
         lps = np.eye(4)
         lps[:ndim, :ndim] = np.reshape(direction, (ndim, ndim)) * np.asarray(spacing)
         lps[:ndim, 3] = origin
@@ -149,15 +141,13 @@ class Grid:
         """(3, ...) world vectors (x, y, z) in mm -> (3, ...) along array axes in voxels, float64."""
         return _linear(np.linalg.inv(self.matrix[:3, :3]), vectors)
 
-    def scaled(
-        self, factors: float | Sequence[float] | None = None, *, shape: Sequence[int] | None = None
-    ) -> Grid:
+    def scaled(self, factors: float | Sequence[float] | None = None, *, shape: Sequence[int] | None = None) -> Grid:
         """The grid of a coarser (or finer) level: index here = f * level index + (f - 1) / 2 along each axis.
 
         Args:
             factors: voxels of this grid per level voxel; one for all axes longer than one, or one per axis.
-            shape: of the level; without it every voxel is covered (rounded up). Without `factors`, f = n / shape,
-                so that both grids span the same field of view.
+            shape: of the level; without it every voxel is covered (rounded up). Without `factors`,
+                f = n / shape, so that both grids span the same field of view.
         """
         if factors is None:
             if shape is None:
@@ -180,17 +170,13 @@ class Grid:
         return float(np.linalg.norm(moved - corners, axis=1).max())
 
     def same_space(self, other: Grid, tolerance: float = 1e-3) -> bool:
-        """Whether shapes are equal and no voxel is more than `tolerance` voxels apart (header noise is less)."""
+        """Whether shapes are equal and no voxel is over `tolerance` voxels off (header noise is less)."""
         return self.shape == other.shape and self.distance_vox(other) <= tolerance
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Grid):
             return NotImplemented
-        return (
-            self.shape == other.shape
-            and self.ndim == other.ndim
-            and np.array_equal(self.matrix, other.matrix)
-        )
+        return self.shape == other.shape and self.ndim == other.ndim and np.array_equal(self.matrix, other.matrix)
 
     def __hash__(self) -> int:
         return hash((self.shape, self.ndim, tuple(self.matrix.ravel().tolist())))
@@ -222,12 +208,10 @@ def _check(grid: Grid) -> None:
         raise InputError(f"A 2-D grid has one slice, this one has {grid.shape[0]}.")
     if grid.matrix.shape != (4, 4) or not np.all(np.isfinite(grid.matrix)):
         raise InputError("The voxel-to-world matrix must be 4x4 and finite; correct the image header.")
+    if not np.array_equal(grid.matrix[3], (0, 0, 0, 1)):
+        raise InputError("The last row of a voxel-to-world matrix must be 0 0 0 1.")
     lengths = np.linalg.norm(grid.matrix[:3, :3], axis=0)
     if lengths.min() <= 0:
-        raise InputError(
-            f"The voxel spacing {tuple(lengths)} must be positive in every axis; correct the header."
-        )
+        raise InputError(f"The voxel spacing {tuple(lengths)} must be positive in every axis; correct the header.")
     if abs(np.linalg.det(grid.matrix[:3, :3] / lengths)) < 1e-6:
-        raise InputError(
-            "The voxel axes lie in one plane, so the geometry cannot be inverted; correct the header."
-        )
+        raise InputError("The voxel axes lie in one plane, so the geometry cannot be inverted; correct the header.")

@@ -33,9 +33,7 @@ class Image:
 
     def __post_init__(self) -> None:
         if self.data.ndim != 4 or tuple(self.data.shape[1:]) != self.grid.shape:
-            raise InputError(
-                f"{self.name}: data {tuple(self.data.shape)} does not fit the grid {self.grid.shape}."
-            )
+            raise InputError(f"{self.name}: data {tuple(self.data.shape)} does not fit the grid {self.grid.shape}.")
         if self.data.dtype not in _DTYPES:
             raise InputError(f"{self.name}: data must be float32, int32 or uint8, not {self.data.dtype}.")
 
@@ -58,17 +56,13 @@ class Image:
         data = array if isinstance(array, Tensor) else itk.to_tensor(np.asarray(array))
         if grid is None:
             if data.ndim not in (2, 3):
-                raise InputError(
-                    f"{name}: an array must have 2 or 3 axes, this one has {data.ndim}; or give a grid."
-                )
+                raise InputError(f"{name}: an array must have 2 or 3 axes, this one has {data.ndim}; or give a grid.")
             grid = Grid.from_spacing(tuple(data.shape), 1.0 if spacing_mm is None else spacing_mm)
         if data.is_complex():
             raise InputError(f"{name}: the array has complex values; take their magnitude or phase first.")
         channels = data.shape[0] if data.ndim == 4 else 1
         if data.numel() != channels * grid.voxel_count:
-            raise InputError(
-                f"{name}: an array of shape {tuple(data.shape)} does not fit a grid of {grid.shape}."
-            )
+            raise InputError(f"{name}: an array of shape {tuple(data.shape)} does not fit a grid of {grid.shape}.")
         return cls(data.reshape(channels, *grid.shape).to(torch.float32).contiguous(), grid, name)
 
     @classmethod
@@ -84,9 +78,7 @@ class Image:
         while array.ndim > 3 and array.shape[-1] == 1:
             array = array[..., 0]
         if array.ndim == 4:
-            raise InputError(
-                f"{name}: a 4-D image with {array.shape[3]} volumes was given where one volume is meant."
-            )
+            raise InputError(f"{name}: a 4-D image with {array.shape[3]} volumes was given where one volume is meant.")
         channels = np.moveaxis(array[:, :, :, 0], -1, 0) if array.ndim == 5 else array[None]
         grid = Grid.from_ras(channels.shape[1:], image.affine)
         data = channels.transpose(0, *range(channels.ndim - 1, 0, -1)).reshape(-1, *grid.shape)

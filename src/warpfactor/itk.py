@@ -44,9 +44,7 @@ def image_from_sitk(image: Any) -> tuple[Tensor, Grid]:
 
 def to_tensor(array: np.ndarray[Any, Any]) -> Tensor:
     """Contiguous tensor of an array in native byte order; unsigned types that torch lacks are widened."""
-    widened = {"u2": np.int32, "u4": np.int64, "u8": np.int64}.get(
-        array.dtype.str[1:], array.dtype.newbyteorder("=")
-    )
+    widened = {"u2": np.int32, "u4": np.int64, "u8": np.int64}.get(array.dtype.str[1:], array.dtype.newbyteorder("="))
     return torch.from_numpy(np.array(array, dtype=widened, order="C", copy=True))
 
 
@@ -73,9 +71,7 @@ def field_from_sitk(image: Any) -> tuple[Tensor, Grid]:
     """Vector image in LPS mm -> (3, D, H, W) displacement in voxels (float64), and its grid."""
     data, grid = image_from_sitk(image)
     if data.shape[0] != grid.ndim:
-        raise InputError(
-            f"A {grid.ndim}-D displacement field needs {grid.ndim} components, this has {data.shape[0]}."
-        )
+        raise InputError(f"A {grid.ndim}-D displacement field needs {grid.ndim} components, this has {data.shape[0]}.")
     vectors = torch.zeros((3, *grid.shape), dtype=torch.float64)
     vectors[: grid.ndim] = data
     return grid.mm_to_voxels(vectors), grid
@@ -92,9 +88,7 @@ def matrix_from_sitk(transform: Any) -> Matrix:
         matrix[:ndim, 3] = parameters[ndim * ndim :] + (centre - linear @ centre)
     else:
         origin = np.array(transform.TransformPoint([0.0] * ndim))
-        linear = np.stack(
-            [np.array(transform.TransformPoint(e)) - origin for e in np.eye(ndim).tolist()], axis=1
-        )
+        linear = np.stack([np.array(transform.TransformPoint(e)) - origin for e in np.eye(ndim).tolist()], axis=1)
         matrix[:ndim, 3] = origin
     matrix[:ndim, :ndim] = linear
     return matrix

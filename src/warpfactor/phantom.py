@@ -34,9 +34,7 @@ _BRIGHTNESS = {
     "t1": (0.0, 0.16, 0.50, 0.84, 0.12, 0.56, 0.60, 0.72, 0.66),
     "t2": (0.0, 0.95, 0.62, 0.40, 1.00, 0.55, 0.50, 0.30, 0.46),
 }
-_TEXTURE = (
-    0.07  # relative amplitude inside tissues, so that local correlation has something to hold everywhere
-)
+_TEXTURE = 0.07  # relative amplitude inside tissues, so that local correlation has something to hold everywhere
 _SMALLEST = 16  # voxels an axis needs
 _SLICE_HEIGHT = 0.06  # where a 2-D phantom cuts the brain: through ventricles and deep nuclei
 _EDGE_VOX = 0.45  # logistic scale of every tissue border: 10 to 90 % within two voxels, like a scanner's blur
@@ -113,9 +111,7 @@ def _checked_shape(shape: Sequence[int]) -> tuple[int, int, int]:
 
 def _check_options(contrast: str, **amounts: float) -> None:
     if contrast not in get_args(Contrast):
-        raise InputError(
-            f"phantom contrast {contrast!r} is unknown: choose one of {', '.join(get_args(Contrast))}"
-        )
+        raise InputError(f"phantom contrast {contrast!r} is unknown: choose one of {', '.join(get_args(Contrast))}")
     for name, amount in amounts.items():
         if not (math.isfinite(amount) and amount >= 0):
             raise InputError(f"phantom {name} = {amount} cannot be used: give a number >= 0")
@@ -221,9 +217,7 @@ class _Anatomy:
         """Noise-free image and labels (D, H, W) at coordinates (3, D, H, W) in voxels."""
         shape = coordinates.shape[1:]
         brightness = _BRIGHTNESS["t2" if contrast == "t2" else "t1"]
-        sign = (
-            -1.0 if contrast == "t2" else 1.0
-        )  # what shortens T1, and is bright there, shortens T2 and is dark
+        sign = -1.0 if contrast == "t2" else 1.0  # what shortens T1, and is bright there, shortens T2 and is dark
         images, labels = [], []
         for points in _chunks(coordinates):
             image = torch.full((points.shape[1],), brightness[0])
@@ -247,9 +241,7 @@ class _Anatomy:
         sulcus = torch.minimum(self._sulci(v, hull, wobble[3]), _sylvian_fissure(z, y, side))
         half_width = 0.045 * self.fold
         fissure = side + 1.5 * torch.relu(0.42 - torch.hypot(z - 0.05, y / 1.25))
-        notched = hull - 0.10 * self.fold * torch.exp(
-            -((torch.minimum(sulcus, fissure) / (3 * half_width)) ** 2)
-        )
+        notched = hull - 0.10 * self.fold * torch.exp(-((torch.minimum(sulcus, fissure) / (3 * half_width)) ** 2))
         depth = torch.minimum(torch.minimum(hull, fissure), sulcus) - half_width
         yield CSF, self._inside(notched)
         yield CORTEX, self._inside(depth)
@@ -310,9 +302,7 @@ def _ventricles(z: Tensor, y: Tensor, side: Tensor, slit: float) -> Tensor:
     middle = 0.07 + 0.75 * (y - 0.02) ** 2 + 0.25 * torch.relu(y - 0.1)
     width = 0.045 + 0.10 * y.abs()
     height = 0.13 - 0.10 * y
-    lateral = torch.sqrt(
-        ((side - middle) / width) ** 2 + ((z - 0.12 + 0.3 * y**2) / height) ** 2 + (y / 0.42) ** 4
-    )
+    lateral = torch.sqrt(((side - middle) / width) ** 2 + ((z - 0.12 + 0.3 * y**2) / height) ** 2 + (y / 0.42) ** 4)
     third = torch.sqrt((side / slit) ** 2 + ((y - 0.12) / 0.16) ** 2 + ((z + 0.04) / 0.16) ** 2)
     return torch.maximum((1 - lateral) * 0.05, (1 - third) * slit)
 

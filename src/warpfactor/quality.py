@@ -94,9 +94,7 @@ def dice_figures(labels_a: Array | Tensor, labels_b: Array | Tensor) -> DiceFigu
     return DiceFigures(per_label, mean=_mean(list(per_label.values())), mean_common=_mean(sorted(common)))
 
 
-def hausdorff95(
-    labels_a: Array | Tensor, labels_b: Array | Tensor, *, spacing_mm: Sequence[float]
-) -> dict[int, float]:
+def hausdorff95(labels_a: Array | Tensor, labels_b: Array | Tensor, *, spacing_mm: Sequence[float]) -> dict[int, float]:
     """95th percentile of the symmetric surface distance in mm, of every label that both maps have.
 
     It is the larger of the two directed percentiles. A label's surface is its voxels with a face neighbour
@@ -179,9 +177,7 @@ def inverse_consistency(residual: Array | Tensor, mask: Array | Tensor | None = 
     return _error_figures(_selected(residual, mask))
 
 
-def displacement_error(
-    found: Array | Tensor, true: Array | Tensor, mask: Array | Tensor | None = None
-) -> ErrorFigures:
+def displacement_error(found: Array | Tensor, true: Array | Tensor, mask: Array | Tensor | None = None) -> ErrorFigures:
     """Figures of |found - true| between displacements (3, D, H, W), where mask (D, H, W) is true."""
     a, b = _same_shape(found, true)
     return _error_figures(_selected(np.linalg.norm(a.astype(np.float64) - b, axis=0), mask))
@@ -213,9 +209,7 @@ def _array(data: Array | Tensor) -> Array:
 def _same_shape(first: Array | Tensor, second: Array | Tensor) -> tuple[Array, Array]:
     a, b = _array(first), _array(second)
     if a.shape != b.shape:
-        raise InputError(
-            f"arrays of shapes {a.shape} and {b.shape} cannot be compared: resample one to the other"
-        )
+        raise InputError(f"arrays of shapes {a.shape} and {b.shape} cannot be compared: resample one to the other")
     return a, b
 
 

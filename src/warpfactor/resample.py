@@ -6,9 +6,10 @@ Points more than half a voxel beyond the outermost voxel centres are outside; in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -42,13 +43,39 @@ class VoxelMap(NamedTuple):
             matrix[0] = 0.0
         return matrix
 
+    def moved_by(self, displacement: Tensor, grid: Grid) -> VoxelMap:
+        """This map followed by y -> y + u(y), u being `displacement` in voxels of `grid`, zero outside it."""
+        steps = _by_kernel(displacement.to(torch.float32), grid, self, "linear", 0.0)
+        back = np.linalg.solve((self.affine @ self.grid.matrix)[:3, :3], grid.matrix[:3, :3])
+        moved = torch.einsum("ab,bzyx->azyx", torch.from_numpy(back).to(steps), steps)
+        return self._replace(
+            displacement=moved if self.displacement is None else moved.add_(self.displacement.to(moved))
+        )
+
+    def total(self) -> Tensor:
+        """(3, *grid.shape) float32 displacement in voxels with the affine inside it."""
+        matrix = self.grid.voxel_map(self.grid, self.affine)
+        result = torch.empty((3, *self.grid.shape), dtype=torch.float32)
+        for planes in slabs(self.grid.shape):
+            index = slab_index(self.grid.shape, planes)
+            moved = self.moved_index(planes) @ matrix[:, :3].T + matrix[:, 3]
+            result[:, planes] = (moved - index).T.reshape(3, -1, *self.grid.shape[1:]).float()
+        return result
+
+    def moved_index(self, planes: slice) -> Tensor:
+        """(N, 3) float64 index + displacement of the voxels in a slab."""
+        index = slab_index(self.grid.shape, planes)
+        if self.displacement is not None:
+            index += self.displacement[:, planes].reshape(3, -1).T.cpu()
+        return index
+
 
 def resample_through(image: Image, place: VoxelMap, *, mode: str = "linear", outside: float = 0.0) -> Image:
     """`image` at the points of `place`, as an Image on `place.grid`.
 
     Args:
-        mode: "linear"; "nearest"; "label", the label with the largest linear weight: labels never mix and borders are
-            smoother than nearest; "bspline", cubic, by SimpleITK.
+        mode: "linear"; "nearest"; "label", the label with the largest linear weight: labels never mix and
+            borders are smoother than nearest; "bspline", cubic, by SimpleITK.
         outside: value of points outside the image.
     """
     methods = {"linear": _linear, "nearest": _nearest, "label": _label, "bspline": _bspline}
@@ -72,9 +99,7 @@ def corners(index: Tensor, shape: tuple[int, ...]) -> tuple[Tensor, Tensor, Tens
     fraction = clamped - low
     flat, weight = [], []
     for corner in range(8):
-        bits = torch.tensor(
-            [corner >> 2 & 1, corner >> 1 & 1, corner & 1], dtype=torch.bool, device=index.device
-        )
+        bits = torch.tensor([corner >> 2 & 1, corner >> 1 & 1, corner & 1], dtype=torch.bool, device=index.device)
         z, y, x = torch.where(bits, high, low).T
         flat.append((z * shape[1] + y) * shape[2] + x)
         weight.append(torch.where(bits, fraction, 1 - fraction).prod(dim=1))
@@ -119,33 +144,28 @@ def _nearest(image: Image, place: VoxelMap, outside: float) -> Tensor:
 
 
 def _label(image: Image, place: VoxelMap, outside: float) -> Tensor:
-    """Per voxel, the label whose corners weigh most; independent of the number of labels, slab by slab."""
-    return _by_slab(image, place, outside, _vote)
-
-
-def _vote(labels: Tensor, weight: Tensor) -> Tensor:
-    """(8, N) labels and weights -> (N,) winning label; of equals the corner that comes first."""
-    support = torch.stack([torch.where(labels == label, weight, 0.0).sum(dim=0) for label in labels])
-    return labels.gather(0, support.argmax(dim=0, keepdim=True))[0]
-
-
-def _by_slab(
-    image: Image, place: VoxelMap, outside: float, pick: Callable[[Tensor, Tensor], Tensor]
-) -> Tensor:
+    """Per voxel, the label whose corners weigh most; the cost does not grow with the number of labels."""
     shape = place.grid.shape
     matrix = place.matrix(image.grid)
     voxels = image.data.cpu().reshape(image.channels, -1)
     result = torch.empty((image.channels, *shape), dtype=image.data.dtype)
     for planes in slabs(shape):
-        index = slab_index(shape, planes)
-        if place.displacement is not None:
-            index += place.displacement[:, planes].reshape(3, -1).T.cpu()
-        inside, flat, weight = corners(index @ matrix[:, :3].T + matrix[:, 3], image.grid.shape)
+        inside, flat, weight = corners(place.moved_index(planes) @ matrix[:, :3].T + matrix[:, 3], image.grid.shape)
         for channel in range(image.channels):
-            picked = pick(voxels[channel][flat], weight)
+            picked = _vote(voxels[channel][flat], weight)
             picked[~inside] = outside if image.data.is_floating_point() else int(outside)
             result[channel, planes] = picked.reshape(-1, *shape[1:])
     return result.to(image.data.device)
+
+
+def _vote(labels: Tensor, weight: Tensor) -> Tensor:
+    """(8, N) labels and weights -> (N,) winning label; of equals the corner that comes first."""
+    winner = labels[0].clone()
+    mixed = (labels != winner).any(dim=0).nonzero()[:, 0]
+    labels, weight = labels[:, mixed], weight[:, mixed]
+    support = torch.stack([torch.where(labels == label, weight, 0.0).sum(dim=0) for label in labels])
+    winner[mixed] = labels.gather(0, support.argmax(dim=0, keepdim=True))[0]
+    return winner
 
 
 def _by_kernel(data: Tensor, moving: Grid, place: VoxelMap, mode: str, outside: float) -> Tensor:
@@ -164,9 +184,7 @@ def _by_kernel(data: Tensor, moving: Grid, place: VoxelMap, mode: str, outside: 
 def _bspline(image: Image, place: VoxelMap, outside: float) -> Tensor:
     ndim = place.grid.ndim
     if image.grid.ndim != ndim:
-        raise InputError(
-            f"{image.name} is {image.grid.ndim}-D but the grid is {ndim}-D; B-splines need the same."
-        )
+        raise InputError(f"{image.name} is {image.grid.ndim}-D but the grid is {ndim}-D; B-splines need the same.")
     transform = sitk.CompositeTransform(ndim)
     transform.AddTransform(itk.affine_to_sitk(place.affine, ndim))
     if place.displacement is not None:

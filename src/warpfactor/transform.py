@@ -1,9 +1,9 @@
 """Affine, Warp and Chain: frozen maps of points that resample images, invert, compose and say what they map.
 
-A transform maps POINTS of its source space to its target space; therefore it resamples an IMAGE that lives in the
-target space onto a grid of the source space. A registration's transform goes from "fixed" to "moving": it takes
-landmarks of the fixed image to the moving one, and brings the moving image onto the fixed grid. `inverse()` swaps
-the two.
+A transform maps POINTS of its source space to its target space; therefore it resamples an IMAGE that lives in
+the target space onto a grid of the source space. A registration's transform goes from "fixed" to "moving": it
+takes landmarks of the fixed image to the moving one, and brings the moving image onto the fixed grid.
+`inverse()` swaps the two.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from torch import Tensor
 
 from warpfactor import kernels
 from warpfactor.errors import InputError
-from warpfactor.grid import Grid, Matrix, Points, apply_matrix
+from warpfactor.grid import Grid, Points, apply_matrix
 from warpfactor.image import Image
-from warpfactor.resample import VoxelMap, interpolate, resample_through, slab_index, slabs
+from warpfactor.resample import VoxelMap, interpolate, resample_through
 
 
 class Transform(ABC):
@@ -70,21 +70,11 @@ class Transform(ABC):
 
     def on_grid(self, grid: Grid) -> VoxelMap:
         """The map as one displacement on `grid` followed by one affine, the form kernels take."""
-        first, rest = self.parts[0], self.parts[1:]
-        if all(isinstance(part, Affine) for part in self.parts):
-            return VoxelMap(grid, None, _product(self.parts))
-        if (
-            isinstance(first, Warp)
-            and first.grid.same_space(grid)
-            and all(isinstance(p, Affine) for p in rest)
-        ):
-            return VoxelMap(grid, first.displacement, _product(rest))
-        affine = _product(part for part in self.parts if isinstance(part, Affine))
-        return VoxelMap(grid, _displacement_before(self, affine, grid), affine)
+        return reduce(lambda place, part: part.follow(place), self.parts, VoxelMap(grid, None, np.eye(4)))
 
     def to_warp(self, grid: Grid) -> Warp:
         """The whole transform, affines included, as one displacement on `grid`."""
-        return Warp(_displacement_before(self, np.eye(4), grid), grid, self.source, self.target)
+        return Warp(self.on_grid(grid).total(), grid, self.source, self.target)
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,6 +113,10 @@ class Affine(Transform):
     def map_points(self, points: ArrayLike) -> Points:
         return apply_matrix(self.matrix, points)
 
+    def follow(self, place: VoxelMap) -> VoxelMap:
+        """`place` and then this transform."""
+        return place._replace(affine=self.matrix @ place.affine)
+
     def inverse(self) -> Affine:
         """The exact inverse."""
         return Affine(np.linalg.inv(self.matrix), self.target, self.source, self.dimension)
@@ -147,9 +141,7 @@ class Warp(Transform):
 
     def __post_init__(self) -> None:
         if tuple(self.displacement.shape) != (3, *self.grid.shape):
-            raise InputError(
-                f"A warp on {self.grid.shape} cannot have shape {tuple(self.displacement.shape)}."
-            )
+            raise InputError(f"A warp on {self.grid.shape} cannot have shape {tuple(self.displacement.shape)}.")
         if not self.displacement.is_floating_point():
             raise InputError(f"A warp must hold floating-point numbers, not {self.displacement.dtype}.")
 
@@ -164,18 +156,21 @@ class Warp(Transform):
     def map_points(self, points: ArrayLike) -> Points:
         index = torch.from_numpy(self.grid.world_to_index(points))
         steps = interpolate(self.displacement.cpu(), index)
-        moved: Points = (
-            np.atleast_2d(np.asarray(points, dtype=np.float64)) + self.grid.voxels_to_mm(steps.T).T.numpy()
-        )
+        moved: Points = np.atleast_2d(np.asarray(points, dtype=np.float64)) + self.grid.voxels_to_mm(steps.T).T.numpy()
         return moved
+
+    def follow(self, place: VoxelMap) -> VoxelMap:
+        """`place` and then this transform; the field itself if it lies on the grid and comes first."""
+        untouched = place.displacement is None and np.array_equal(place.affine, np.eye(4))
+        if untouched and self.grid.same_space(place.grid):
+            return place._replace(displacement=self.displacement)
+        return place.moved_by(self.displacement, self.grid)
 
     def inverse(self) -> Warp:
         """The numerical inverse, on the same grid; see `inverse_with_residual` for how good it is."""
         return self.inverse_with_residual()[0]
 
-    def inverse_with_residual(
-        self, *, iterations: int = 50, tolerance_vox: float = 1e-3
-    ) -> tuple[Warp, Tensor]:
+    def inverse_with_residual(self, *, iterations: int = 50, tolerance_vox: float = 1e-3) -> tuple[Warp, Tensor]:
         """The inverse v and its residual |v(x) + u(x + v(x))| in mm, (D, H, W)."""
         ops = kernels.select(self.displacement.device)
         u = self.displacement.to(torch.float32).contiguous()
@@ -220,22 +215,11 @@ class Chain(Transform):
         return tuple(part for transform in self.transforms for part in transform.parts)
 
     def map_points(self, points: ArrayLike) -> Points:
-        return reduce(
-            lambda moved, part: part.map_points(moved), self.parts, np.asarray(points, dtype=np.float64)
-        )
+        return reduce(lambda moved, part: part.map_points(moved), self.parts, np.asarray(points, dtype=np.float64))
 
     def inverse(self) -> Chain:
         """Inverses in reverse order; warps are inverted numerically."""
         return Chain(tuple(part.inverse() for part in reversed(self.parts)), self.target, self.source)
-
-
-def _product(affines: Iterable[Transform]) -> Matrix:
-    """The matrix of affines applied first to last."""
-    matrix: Matrix = np.eye(4)
-    for affine in affines:
-        if isinstance(affine, Affine):
-            matrix = affine.matrix @ matrix
-    return matrix
 
 
 def _merge_affines(parts: Iterable[Affine | Warp]) -> tuple[Affine | Warp, ...]:
@@ -248,14 +232,3 @@ def _merge_affines(parts: Iterable[Affine | Warp]) -> tuple[Affine | Warp, ...]:
         else:
             merged.append(part)
     return tuple(merged)
-
-
-def _displacement_before(transform: Transform, affine: Matrix, grid: Grid) -> Tensor:
-    """(3, *grid.shape) float32 u, in voxels, with transform(x) = affine(x + u(x)) at the voxels x of `grid`."""
-    result = torch.empty((3, *grid.shape), dtype=torch.float32)
-    back = np.linalg.inv(affine @ grid.matrix)
-    for planes in slabs(grid.shape):
-        index = slab_index(grid.shape, planes).numpy()
-        moved = apply_matrix(back, transform.map_points(grid.index_to_world(index)))
-        result[:, planes] = torch.from_numpy((moved - index).T.copy()).reshape(3, -1, *grid.shape[1:]).float()
-    return result

@@ -10,9 +10,7 @@ import torch
 from warpfactor.kernels import reference
 
 IDENTITY = torch.eye(3, 4, dtype=torch.float64)
-OBLIQUE = torch.tensor(
-    [[0.9, 0.15, -0.1, 0.2], [-0.12, 1.1, 0.2, -0.3], [0.1, -0.25, 0.8, 0.4]], dtype=torch.float64
-)
+OBLIQUE = torch.tensor([[0.9, 0.15, -0.1, 0.2], [-0.12, 1.1, 0.2, -0.3], [0.1, -0.25, 0.8, 0.4]], dtype=torch.float64)
 PLANAR = torch.tensor([[1, 0, 0, 0], [0, 1.1, 0.2, -0.3], [0, -0.25, 0.8, 0.4]], dtype=torch.float64)
 FLAT = (1e-6, 1e-6)
 
@@ -22,9 +20,7 @@ LNCC = [
         {"radius": radius, "window": window, "squared": squared, "flat": FLAT},
         id=f"lncc-{window}-{'squared' if squared else 'signed'}-{radius}",
     )
-    for window, squared, radius in itertools.product(
-        ("box", "gaussian"), (True, False), ((1, 2, 1), (0, 1, 3))
-    )
+    for window, squared, radius in itertools.product(("box", "gaussian"), (True, False), ((1, 2, 1), (0, 1, 3)))
 ]
 MI = pytest.param(reference.mi, {"bins": 8, "fixed_range": (0.1, 0.9), "moving_range": (0.05, 0.9)}, id="mi")
 COSTS = [pytest.param(reference.mse, {}, id="mse"), *LNCC, MI]

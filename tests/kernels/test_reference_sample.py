@@ -11,9 +11,7 @@ import torch
 from warpfactor.kernels import reference
 
 IDENTITY = torch.eye(3, 4, dtype=torch.float64)
-OBLIQUE = torch.tensor(
-    [[0.9, 0.15, -0.1, 0.2], [-0.12, 1.1, 0.2, -0.3], [0.1, -0.25, 0.8, 0.4]], dtype=torch.float64
-)
+OBLIQUE = torch.tensor([[0.9, 0.15, -0.1, 0.2], [-0.12, 1.1, 0.2, -0.3], [0.1, -0.25, 0.8, 0.4]], dtype=torch.float64)
 PLANAR = torch.tensor([[1, 0, 0, 0], [0, 1.1, 0.2, -0.3], [0, -0.25, 0.8, 0.4]], dtype=torch.float64)
 CASES = [
     pytest.param((4, 5, 3), (5, 4, 6), OBLIQUE, id="3-D"),

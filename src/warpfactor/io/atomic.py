@@ -23,21 +23,20 @@ def atomic_path(path: str | Path, *, force: bool = False, need_bytes: int = 0) -
     """
     final = Path(path)
     check_free(final, force=force)
-    _make_folder(final.parent)
-    room = shutil.disk_usage(final.parent).free
-    if room < need_bytes:
-        raise FileError(
-            f"{final}: the disk has {room >> 20} MB left, {need_bytes >> 20} MB are needed; free some."
-        )
+    made = _make_folder(final.parent)
     # The whole name stays at the end: readers and writers go by the suffix.
     temporary = final.with_name(f".{secrets.token_hex(4)}-{final.name}")
     try:
+        _check_room(final, need_bytes)
         yield temporary
         temporary.replace(final)
-    except OSError as error:
-        raise FileError(f"{final}: cannot be written ({error.strerror or error}).") from error
-    finally:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        for folder in made:
+            folder.rmdir()
+        if isinstance(error, OSError):
+            raise FileError(f"{final}: cannot be written ({error.strerror or error}).") from error
+        raise
 
 
 def check_free(path: str | Path, *, force: bool) -> None:
@@ -46,15 +45,22 @@ def check_free(path: str | Path, *, force: bool) -> None:
     if final.is_dir():
         raise FileError(f"{final}: is a folder; give the name of a file.")
     if final.exists() and not force:
-        raise FileError(
-            f"{final}: exists already; remove it, choose another name, or ask to overwrite (force)."
-        )
+        raise FileError(f"{final}: exists already; remove it, choose another name, or ask to overwrite (force).")
 
 
-def _make_folder(folder: Path) -> None:
+def _make_folder(folder: Path) -> list[Path]:
+    """Make `folder` and return what had to be made, innermost first."""
+    missing = [place for place in (folder, *folder.parents) if not place.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FileError(f"{folder}: the folder cannot be made ({error.strerror or error}).") from error
     if not os.access(folder, os.W_OK):
         raise FileError(f"{folder}: the folder is not writable; choose another one.")
+    return missing
+
+
+def _check_room(path: Path, need_bytes: int) -> None:
+    room = shutil.disk_usage(path.parent).free
+    if room < need_bytes:
+        raise FileError(f"{path}: the disk has {room >> 20} MB left, {need_bytes >> 20} MB are needed; free some.")

@@ -48,10 +48,12 @@ class Series:
         return Image.from_sitk(_volume(self.volumes, number), name=f"{self.name}[{number}]")
 
 
-def from_any(
-    source: Any, *, spacing_mm: Sequence[float] | float | None = None, name: str | None = None
-) -> Image:
+def from_any(source: Any, *, spacing_mm: Sequence[float] | float | None = None, name: str | None = None) -> Image:
     """An Image from a path, an Image, an array (with `spacing_mm`), or a SimpleITK, nibabel or ANTs image."""
+    if isinstance(source, (np.ndarray, Tensor)):
+        return Image.from_array(source, spacing_mm, name=name or "array")
+    if spacing_mm is not None:
+        raise InputError("A spacing belongs to an array only; this image brings its own.")
     if isinstance(source, Image):
         return source
     if isinstance(source, (str, Path)):
@@ -59,11 +61,8 @@ def from_any(
     adapter = _ADAPTERS.get(type(source).__module__.split(".")[0])
     if adapter is not None:
         return adapter(source, **({"name": name} if name else {}))
-    if isinstance(source, (np.ndarray, Tensor)):
-        return Image.from_array(source, spacing_mm, name=name or "array")
     raise InputError(
-        f"A {type(source).__name__} is not an image; "
-        "give a path, an array, or a SimpleITK, nibabel or ANTs image."
+        f"A {type(source).__name__} is not an image; give a path, an array, or a SimpleITK, nibabel or ANTs image."
     )
 
 
@@ -82,7 +81,7 @@ def read_labels(path: str | Path) -> Image:
         raise FileError(f"{path}: a label map has one channel, this has {data.shape[0]}.")
     if data.is_floating_point() and not torch.equal(data, data.round()):
         raise FileError(f"{path}: is not a label map, it has values that are not whole numbers.")
-    if data.max() > _INT32.max or data.min() < _INT32.min:
+    if int(data.max()) > _INT32.max or int(data.min()) < _INT32.min:
         raise FileError(f"{path}: has labels beyond 32 bits; renumber them.")
     return Image(data.to(torch.int32), grid, Path(path).name)
 
@@ -100,7 +99,7 @@ def read_mask(path: str | Path) -> Image:
 
 def read_series(path: str | Path) -> Series:
     """The volumes of a 4-D file; a 3-D file is a series of one."""
-    image = _load(Path(path))
+    image = load_sitk(Path(path))
     if image.GetDimension() == 3:
         image = sitk.JoinSeries([image])
     if image.GetDimension() != 4:
@@ -110,30 +109,24 @@ def read_series(path: str | Path) -> Series:
 
 def write_image(image: Image, path: str | Path, *, force: bool = False) -> None:
     """Write `image`; the format follows from the name. The file appears complete or not at all."""
-    _write(_fitting(image, Path(path)), Path(path), force=force)
+    write_sitk(_fitting(image, Path(path)), Path(path), force=force)
 
 
-def write_series(
-    images: Iterable[Image], path: str | Path, *, step: float = 1.0, force: bool = False
-) -> None:
+def write_series(images: Iterable[Image], path: str | Path, *, step: float = 1.0, force: bool = False) -> None:
     """Write volumes of one grid as a 4-D file."""
     volumes = [image.to_sitk() for image in images]
     if not volumes:
         raise InputError("A series needs at least one volume.")
-    _write(sitk.JoinSeries(volumes, 0.0, step), Path(path), force=force)
+    write_sitk(sitk.JoinSeries(volumes, 0.0, step), Path(path), force=force)
 
 
-def write_sitk(image: Any, path: str | Path, *, force: bool = False) -> None:
+def write_sitk(image: Any, path: Path, *, force: bool) -> None:
     """Write a SimpleITK image atomically, and make sure that all of it is there."""
-    _write(image, Path(path), force=force)
-
-
-def _write(image: Any, path: Path, *, force: bool) -> None:
     with atomic_path(path, force=force) as temporary:
         try:
             sitk.WriteImage(image, str(temporary), useCompression=True)
         except RuntimeError as error:
-            raise FileError(f"{path}: cannot be written ({_reason(error)}).") from error
+            raise FileError(f"{path}: cannot be written ({reason_of(error)}).") from error
         if nifti.is_nifti(temporary):
             try:
                 nifti.read_header(temporary)  # SimpleITK does not notice a full disk
@@ -153,17 +146,13 @@ def _fitting(image: Image, path: Path) -> Any:
             "write .nii.gz or .tif."
         )
     rounded = Image(image.data.float().round(), image.grid).to_sitk()
-    kind = (
-        (sitk.sitkUInt8, sitk.sitkUInt16)
-        if image.channels == 1
-        else (sitk.sitkVectorUInt8, sitk.sitkVectorUInt16)
-    )
+    kind = (sitk.sitkUInt8, sitk.sitkUInt16) if image.channels == 1 else (sitk.sitkVectorUInt8, sitk.sitkVectorUInt16)
     return sitk.Cast(rounded, kind[high > 255])
 
 
 def _load_volume(path: Path) -> Any:
     """SimpleITK image of two or three dimensions; FileError for a series."""
-    image = _load(path)
+    image = load_sitk(path)
     if image.GetDimension() <= 3:
         return image
     volumes = image.GetSize()[3]
@@ -178,7 +167,8 @@ def _volume(image: Any, number: int) -> Any:
     return sitk.Extract(image, [*image.GetSize()[:3], 0], [0, 0, 0, number])
 
 
-def _load(path: Path) -> Any:
+def load_sitk(path: Path) -> Any:
+    """SimpleITK image of any dimension; every way in which this can fail is a FileError."""
     if path.is_dir():
         return _load_dicom(path)
     if not path.exists():
@@ -191,7 +181,7 @@ def _load(path: Path) -> Any:
         image = sitk.ReadImage(str(path))
     except RuntimeError as error:
         if "orthonormal" not in str(error):
-            raise FileError(f"{path}: cannot be read ({_reason(error)}).") from error
+            raise FileError(f"{path}: cannot be read ({reason_of(error)}).") from error
         return nifti.read_sheared(path, header)
     nifti.warn_of_disagreement(path, header, image)
     return image
@@ -201,7 +191,7 @@ def _read(path: Path) -> Any:
     try:
         return sitk.ReadImage(str(path))
     except RuntimeError as error:
-        raise FileError(f"{path}: cannot be read as an image ({_reason(error)}).") from error
+        raise FileError(f"{path}: cannot be read as an image ({reason_of(error)}).") from error
 
 
 def _load_dicom(folder: Path) -> Any:
@@ -211,16 +201,14 @@ def _load_dicom(folder: Path) -> Any:
     files = {name: sitk.ImageSeriesReader.GetGDCMSeriesFileNames(str(folder), name) for name in series}
     if len(series) > 1:
         found = ", ".join(f"{name} ({len(names)} files)" for name, names in files.items())
-        raise FileError(
-            f"{folder}: holds {len(series)} DICOM series; put the one you mean in its own folder: {found}."
-        )
+        raise FileError(f"{folder}: holds {len(series)} DICOM series; put the one you mean in its own folder: {found}.")
     try:
         return sitk.ReadImage(files[series[0]])
     except RuntimeError as error:
-        raise FileError(f"{folder}: the DICOM series cannot be read ({_reason(error)}).") from error
+        raise FileError(f"{folder}: the DICOM series cannot be read ({reason_of(error)}).") from error
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
     """The last sentence of an ITK error, without its source lines and addresses."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     last = next((line for line in lines if "ERROR:" in line), lines[-1] if lines else "no reason given")

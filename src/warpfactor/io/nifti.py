@@ -1,6 +1,6 @@
 """What SimpleITK passes over in silence in a NIfTI file: missing data, zero spacing, forms that disagree.
 
-SimpleITK fills up a truncated file with what it finds, reads a spacing of zero as one, and refuses sheared axes.
+It fills up a truncated file with what it finds, takes a spacing of zero for one, and refuses sheared axes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import warnings
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 
@@ -31,22 +31,18 @@ class GeometryWarning(UserWarning):
     """A header whose geometry is ambiguous or had to be corrected."""
 
 
-class _Layout(NamedTuple):
-    """(offset, format) of the header fields; codes are qform_code and sform_code, which lie side by side."""
-
-    dim: tuple[int, str]
-    bitpix: tuple[int, str]
-    pixdim: tuple[int, str]
-    data_offset: tuple[int, str]
-    codes: tuple[int, str]
-    quaternion: tuple[int, str]
-    rows: tuple[int, str]
-
-
-_LAYOUTS = {
-    348: _Layout((40, "8h"), (72, "h"), (76, "8f"), (108, "f"), (252, "2h"), (256, "6f"), (280, "12f")),
-    540: _Layout((16, "8q"), (14, "h"), (104, "8d"), (168, "q"), (344, "2i"), (352, "6d"), (400, "12d")),
+# (offset, format) of the fields of a NIfTI-1 header. The codes are qform_code and sform_code, side by side.
+_LENGTH = 348
+_FIELDS = {
+    "dim": (40, "8h"),
+    "bitpix": (72, "h"),
+    "pixdim": (76, "8f"),
+    "data_offset": (108, "f"),
+    "codes": (252, "2h"),
+    "quaternion": (256, "6f"),
+    "rows": (280, "12f"),
 }
+_CODES = slice(252, 256)
 
 
 @dataclass(frozen=True)
@@ -58,7 +54,6 @@ class Header:
     size_bytes: int
     qform: Matrix | None
     sform: Matrix | None
-    code_bytes: slice
 
 
 def is_nifti(path: Path) -> bool:
@@ -69,7 +64,7 @@ def read_header(path: Path) -> Header:
     """The header; FileError if this is no NIfTI file or if data are missing at its end."""
     with _open(path) as stream:
         try:
-            raw = stream.read(540)
+            raw = stream.read(_LENGTH)
         except (OSError, EOFError, zlib.error) as error:
             raise FileError(f"{path}: is damaged ({error}); copy it again from its source.") from error
     header = _parse(path, raw)
@@ -82,9 +77,7 @@ def check_spacing(path: Path, header: Header) -> None:
     for size, spacing in zip(header.dim, header.spacing[:3], strict=False):
         if size > 1 and (spacing == 0 or not math.isfinite(spacing)):
             shown = " x ".join(f"{value:g}" for value in header.spacing[: min(len(header.dim), 3)])
-            raise FileError(
-                f"{path}: the voxel spacing is {shown} mm; write the true one into the header (pixdim)."
-            )
+            raise FileError(f"{path}: the voxel spacing is {shown} mm; write the true one into the header (pixdim).")
 
 
 def warn_of_disagreement(path: Path, header: Header, image: Any) -> None:
@@ -110,7 +103,7 @@ def read_sheared(path: Path, header: Header) -> Any:
         raise FileError(f"{path}: has no usable geometry; correct its sform.")
     with tempfile.TemporaryDirectory() as folder, _open(path) as stream:
         raw = bytearray(stream.read())
-        raw[header.code_bytes] = bytes(len(raw[header.code_bytes]))
+        raw[_CODES] = bytes(4)
         plain = Path(folder) / "plain.nii"
         plain.write_bytes(raw)
         image = sitk.ReadImage(str(plain))
@@ -158,31 +151,29 @@ def _open(path: Path) -> BinaryIO:
 
 
 def _parse(path: Path, raw: bytes) -> Header:
-    for order in "<>":
-        length = struct.unpack_from(order + "i", raw)[0] if len(raw) >= 348 else 0
-        layout = _LAYOUTS.get(length)
-        if layout is not None and len(raw) >= length:
-            return _fields(raw, order, layout)
+    length = raw[:4]
+    if len(raw) == _LENGTH:
+        for order in "<>":
+            if length == struct.pack(order + "i", _LENGTH):
+                return _fields(raw, order)
+            if length == struct.pack(order + "i", 540):
+                raise FileError(f"{path}: is a NIfTI-2 file, which SimpleITK cannot read; save it as NIfTI-1.")
     raise FileError(f"{path}: is not a NIfTI file although its name says so; check what wrote it.")
 
 
-def _fields(raw: bytes, order: str, layout: _Layout) -> Header:
-    def get(field: tuple[int, str]) -> tuple[Any, ...]:
-        return struct.unpack_from(order + field[1], raw, field[0])
-
-    count, *sizes = get(layout.dim)
+def _fields(raw: bytes, order: str) -> Header:
+    field = {name: struct.unpack_from(order + kind, raw, place) for name, (place, kind) in _FIELDS.items()}
+    count, *sizes = field["dim"]
     dim = tuple(max(1, int(n)) for n in sizes[: max(1, min(int(count), 7))])
-    handed, *spacing = get(layout.pixdim)
-    qcode, scode = get(layout.codes)
-    rows = np.vstack([np.reshape(get(layout.rows), (3, 4)), (0, 0, 0, 1)]).astype(np.float64)
-    size = int(get(layout.data_offset)[0]) + math.prod(dim) * get(layout.bitpix)[0] // 8
+    handed, *spacing = field["pixdim"]
+    qcode, scode = field["codes"]
+    rows = np.vstack([np.reshape(field["rows"], (3, 4)), (0, 0, 0, 1)]).astype(np.float64)
     return Header(
         dim=dim,
         spacing=tuple(abs(value) for value in spacing[: len(dim)]),
-        size_bytes=size,
-        qform=_from_quaternion(get(layout.quaternion), spacing, handed) if qcode > 0 else None,
+        size_bytes=int(field["data_offset"][0]) + math.prod(dim) * field["bitpix"][0] // 8,
+        qform=_from_quaternion(field["quaternion"], spacing, handed) if qcode > 0 else None,
         sform=rows if scode > 0 else None,
-        code_bytes=slice(layout.codes[0], layout.codes[0] + struct.calcsize(layout.codes[1])),
     )
 
 
@@ -214,9 +205,7 @@ def _check_complete(path: Path, size_bytes: int) -> None:
                 return
             held = _unpacked_size(path)
     if held < size_bytes:
-        raise FileError(
-            f"{path}: is truncated, {held} of {size_bytes} bytes are there; copy it again from its source."
-        )
+        raise FileError(f"{path}: is truncated, {held} of {size_bytes} bytes are there; copy it again from its source.")
 
 
 def _unpacked_size(path: Path) -> int:

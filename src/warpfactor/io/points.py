@@ -90,8 +90,7 @@ def read_landmarks(path: str | Path) -> Landmarks:
                 break
     if len(sides) != 2:
         raise FileError(
-            f"{path}: needs columns fix_x_lps ... mov_z_lps or fixed_x ... moving_z, "
-            f"it has {', '.join(header)}."
+            f"{path}: needs columns fix_x_lps ... mov_z_lps or fixed_x ... moving_z, it has {', '.join(header)}."
         )
     return Landmarks(*sides)
 
@@ -105,9 +104,7 @@ def _read_rows(path: Path) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise FileError(f"{path}: is not a CSV text file ({error}).") from error
     if len(lines) < 2:
-        raise FileError(
-            f"{path}: holds no points; it needs a line of column names and then one line per point."
-        )
+        raise FileError(f"{path}: holds no points; it needs a line of column names and then one line per point.")
     header, *rows = lines
     for number, row in enumerate(rows, start=2):
         if len(row) != len(header):
@@ -129,9 +126,7 @@ def _numbers(path: Path, rows: tuple[tuple[str, ...], ...], places: list[int | N
             try:
                 points[number, axis] = float(row[place])
             except ValueError:
-                raise FileError(
-                    f"{path}: line {number + 2} has {row[place]!r} where a number is meant."
-                ) from None
+                raise FileError(f"{path}: line {number + 2} has {row[place]!r} where a number is meant.") from None
     if not np.all(np.isfinite(points)):
         raise FileError(f"{path}: has coordinates that are not finite.")
     return points

@@ -1,8 +1,8 @@
 """Transform files of ITK and ANTs: .mat, .tfm and .txt (affine), .h5 (anything), displacement images (warps).
 
-All hold LPS millimetres and map points of the fixed space to the moving space, as our objects do, so no direction
-changes here. A list of files is in the order of `antsApplyTransforms -t`, which is the order in which points pass
-through them.
+All hold LPS millimetres and map points of the fixed space to the moving space, as our objects do, so no
+direction changes here. A list of files is in the order of `antsApplyTransforms -t`: the order in which points
+pass through them.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import torch
 from warpfactor import itk
 from warpfactor.errors import FileError, InputError
 from warpfactor.io.atomic import atomic_path, check_free
-from warpfactor.io.images import _load, _reason, write_sitk
+from warpfactor.io.images import load_sitk, reason_of, write_sitk
 from warpfactor.itk import sitk
 from warpfactor.transform import Affine, Chain, Transform, Warp
 
-AFFINE_SUFFIXES = (".mat", ".tfm", ".txt", ".xfm")
+AFFINE_SUFFIXES = (".mat", ".tfm", ".txt")
 COMPOSITE_SUFFIXES = (".h5", ".hdf5")
 IMAGE_SUFFIXES = (".nii", ".nii.gz", ".nrrd", ".mha", ".mhd")
 
@@ -30,9 +30,7 @@ ANTS_AFFINE, ANTS_WARP, ANTS_INVERSE_WARP = "0GenericAffine.mat", "1Warp.nii.gz"
 Spec = str | Path
 
 
-def read_transform(
-    files: Spec | Sequence[Spec], *, source: str = "fixed", target: str = "moving"
-) -> Transform:
+def read_transform(files: Spec | Sequence[Spec], *, source: str = "fixed", target: str = "moving") -> Transform:
     """The transform of one file, or of a list in the order of `antsApplyTransforms -t`.
 
     Args:
@@ -52,7 +50,7 @@ def read_transform(
 
 
 def read_ants(prefix: str | Path) -> Transform:
-    """The forward transform of `<prefix>1Warp.nii.gz` and `<prefix>0GenericAffine.mat`, or of the one there is."""
+    """The transform of `<prefix>1Warp.nii.gz` and `<prefix>0GenericAffine.mat`, or of the one there is."""
     found = [path for path in (Path(f"{prefix}{name}") for name in (ANTS_WARP, ANTS_AFFINE)) if path.exists()]
     if not found:
         raise FileError(f"{prefix}: there is neither {prefix}{ANTS_WARP} nor {prefix}{ANTS_AFFINE}.")
@@ -62,17 +60,15 @@ def read_ants(prefix: str | Path) -> Transform:
 def write_transform(transform: Transform, path: str | Path, *, force: bool = False) -> None:
     """Write a transform; the suffix says how.
 
-    .mat, .tfm, .txt: an affine. .h5: any transform, as an ITK composite. .nii.gz, .nrrd, .mha: a displacement image
-    in LPS mm (float32); a chain is collapsed onto the grid of its first warp, affines included.
+    .mat, .tfm, .txt: an affine. .h5: any transform, as an ITK composite. .nii.gz, .nrrd, .mha: a displacement
+    image in LPS mm (float32); a chain is collapsed onto the grid of its first warp, affines included.
     """
     path = Path(path)
     name = path.name.lower()
     if name.endswith(AFFINE_SUFFIXES):
-        _write_itk(
-            itk.affine_to_sitk(_only_affine(transform, path).matrix, transform.ndim), path, force=force
-        )
+        _write_affine(_only_affine(transform, path), path, force=force)
     elif name.endswith(COMPOSITE_SUFFIXES):
-        _write_itk(_composite(transform), path, force=force)
+        _write_composite(transform, path, force=force)
     elif name.endswith(IMAGE_SUFFIXES):
         warp = _only_warp(transform, path)
         write_sitk(itk.field_to_sitk(warp.displacement, warp.grid, torch.float32), path, force=force)
@@ -94,9 +90,7 @@ def write_ants(
     warps = [part for part in transform.parts if isinstance(part, Warp)]
     affines = [part for part in transform.parts if isinstance(part, Affine)]
     if len(warps) > 1 or (warps and transform.parts[0] is not warps[0]):
-        raise InputError(
-            "ANTs' names stand for one warp followed by affines; write this chain as .h5 instead."
-        )
+        raise InputError("ANTs' names stand for one warp followed by affines; write this chain as .h5 instead.")
     jobs: list[tuple[str, Transform]] = []
     if affines or not warps:
         jobs.append((ANTS_AFFINE, _merged(affines, transform.ndim)))
@@ -127,10 +121,10 @@ def _read_file(path: Path) -> Transform:
         raise FileError(f"{path}: there is no such file.")
     try:
         if path.name.lower().endswith(IMAGE_SUFFIXES):
-            return Warp(*itk.field_from_sitk(_load(path)))
+            return Warp(*itk.field_from_sitk(load_sitk(path)))
         return _from_itk(sitk.ReadTransform(str(path)))
     except RuntimeError as error:
-        raise FileError(f"{path}: cannot be read as a transform ({_reason(error)}).") from error
+        raise FileError(f"{path}: cannot be read as a transform ({reason_of(error)}).") from error
     except InputError as error:
         raise FileError(f"{path}: {error}") from error
 
@@ -138,7 +132,7 @@ def _read_file(path: Path) -> Transform:
 def _from_itk(transform: Any) -> Transform:
     """Our form of a SimpleITK transform. ITK's composites apply their last member first."""
     specific = transform.Downcast()
-    if isinstance(specific, sitk.CompositeTransform):
+    if isinstance(specific, sitk.CompositeTransform) and not _is_opaque(specific):
         members = [_from_itk(specific.GetNthTransform(n)) for n in range(specific.GetNumberOfTransforms())]
         return Chain(tuple(reversed(members)))
     if isinstance(specific, sitk.DisplacementFieldTransform):
@@ -148,6 +142,12 @@ def _from_itk(transform: Any) -> Transform:
             f"a transform of kind {specific.GetName()} is not supported; convert it to a displacement field."
         )
     return Affine(itk.matrix_from_sitk(specific), dimension=specific.GetDimension())
+
+
+def _is_opaque(composite: Any) -> bool:
+    """Whether this is a linear kind that SimpleITK has no class for (it is then its own only member)."""
+    alone = composite.GetNumberOfTransforms() == 1 and composite.IsLinear()
+    return alone and isinstance(composite.GetNthTransform(0).Downcast(), sitk.CompositeTransform)
 
 
 def _composite(transform: Transform) -> Any:
@@ -160,25 +160,32 @@ def _composite(transform: Transform) -> Any:
     return composite
 
 
-def _write_itk(transform: Any, path: Path, *, force: bool) -> None:
-    values = len(transform.GetParameters())
-    # HDF5 crashes the process on a full disk, so the room is asked for beforehand.
-    with atomic_path(path, force=force, need_bytes=8 * values + (1 << 16)) as temporary:
-        try:
-            sitk.WriteTransform(transform, str(temporary))
-            written = sitk.ReadTransform(str(temporary))
-        except RuntimeError as error:
-            raise FileError(f"{path}: cannot be written ({_reason(error)}).") from error
-        if written.GetParameters() != transform.GetParameters():
+def _write_affine(affine: Affine, path: Path, *, force: bool) -> None:
+    transform = itk.affine_to_sitk(affine.matrix, affine.ndim)
+    with atomic_path(path, force=force) as temporary:
+        _write_itk(transform, temporary, path)
+        if sitk.ReadTransform(str(temporary)).GetParameters() != transform.GetParameters():
             raise FileError(f"{path}: could not be written completely; is the disk full?")
+
+
+def _write_composite(transform: Transform, path: Path, *, force: bool) -> None:
+    voxels = sum(part.grid.voxel_count for part in transform.parts if isinstance(part, Warp))
+    # HDF5 crashes the process on a full disk, so the room is asked for beforehand.
+    with atomic_path(path, force=force, need_bytes=8 * transform.ndim * voxels + (1 << 16)) as temporary:
+        _write_itk(_composite(transform), temporary, path)
+
+
+def _write_itk(transform: Any, temporary: Path, path: Path) -> None:
+    try:
+        sitk.WriteTransform(transform, str(temporary))
+    except RuntimeError as error:
+        raise FileError(f"{path}: cannot be written ({reason_of(error)}).") from error
 
 
 def _only_affine(transform: Transform, path: Path) -> Affine:
     affines = [part for part in transform.parts if isinstance(part, Affine)]
     if len(affines) != len(transform.parts):
-        raise FileError(
-            f"{path}: this format holds affines only; write a warp as .nii.gz, a chain with one as .h5."
-        )
+        raise FileError(f"{path}: this format holds affines only; write a warp as .nii.gz, a chain with one as .h5.")
     return _merged(affines, transform.ndim)
 
 
@@ -196,7 +203,5 @@ def _only_warp(transform: Transform, path: Path) -> Warp:
         return transform
     warps = [part for part in transform.parts if isinstance(part, Warp)]
     if not warps:
-        raise FileError(
-            f"{path}: an affine has no grid of its own; write it as .mat or .tfm, or make it a warp first."
-        )
+        raise FileError(f"{path}: an affine has no grid of its own; write it as .mat or .tfm, or make it a warp first.")
     return transform.to_warp(warps[0].grid)

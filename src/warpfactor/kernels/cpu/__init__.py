@@ -1,5 +1,6 @@
 """Fused CPU kernels in Numba, with the signatures and meaning of `warpfactor.kernels.reference`."""
 
+from .descent import adam, descend, norms, tile
 from .field import compose, invert, jacobian_determinant, resize
 from .lncc import lncc
 from .mi import mi
@@ -8,15 +9,19 @@ from .sample import sample, sample_gradient
 from .smooth import smooth_box, smooth_gaussian
 
 __all__ = [
+    "adam",
     "compose",
+    "descend",
     "invert",
     "jacobian_determinant",
     "lncc",
     "mi",
     "mse",
+    "norms",
     "resize",
     "sample",
     "sample_gradient",
     "smooth_box",
     "smooth_gaussian",
+    "tile",
 ]

@@ -39,14 +39,14 @@ def vector_at(f0, f1, f2, shape, stride, pz, py, px):  # type: ignore[no-untyped
 
 
 @parallel
-def _compose(warp, stride, step, out):  # type: ignore[no-untyped-def]
+def _compose(warp, stride, step, scale, out):  # type: ignore[no-untyped-def]
     _, D, H, W = warp.shape
     f0, f1, f2 = warp[0].ravel(), warp[1].ravel(), warp[2].ravel()
     for row in prange(D * H):
         z = row // H
         y = row - z * H
         for x in range(W):
-            a, b, c = step[0, z, y, x], step[1, z, y, x], step[2, z, y, x]
+            a, b, c = scale * step[0, z, y, x], scale * step[1, z, y, x], scale * step[2, z, y, x]
             u0, u1, u2 = vector_at(
                 f0, f1, f2, (D, H, W), stride, z + np.float64(a), y + np.float64(b), x + np.float64(c)
             )
@@ -133,16 +133,14 @@ def _field_strides(field: Tensor) -> tuple[int, int, int]:
     return strides(tuple(field.shape[1:]))
 
 
-def compose(warp: Tensor, step: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """x -> step(x) + warp(x + step(x)); `out` may be `step`; see the reference."""
+def compose(warp: Tensor, step: Tensor, *, scale: float = 1.0, out: Tensor | None = None) -> Tensor:
+    """x -> s step(x) + warp(x + s step(x)); `out` may be `step`; see the reference."""
     result = torch.empty_like(warp) if out is None else out
-    _compose(array(warp), _field_strides(warp), array(step), array(result))
+    _compose(array(warp), _field_strides(warp), array(step), np.float32(scale), array(result))
     return result
 
 
-def resize(
-    field: Tensor, shape: Sequence[int], scale: Sequence[float], offset: Sequence[float]
-) -> Tensor:
+def resize(field: Tensor, shape: Sequence[int], scale: Sequence[float], offset: Sequence[float]) -> Tensor:
     """Field sampled at index scale * i + offset for every output index i; see the reference."""
     out = torch.empty((field.shape[0], *shape), dtype=field.dtype)
     k: Any = tuple(float(s) for s in scale)

@@ -53,14 +53,7 @@ def split(p, n):  # type: ignore[no-untyped-def]
 @inline
 def is_inside(pz, py, px, d, h, w):  # type: ignore[no-untyped-def]
     """ITK's rule: a point belongs to the image up to half a voxel beyond the outermost centres."""
-    return (
-        (pz >= -0.5)
-        & (pz <= d - 0.5)
-        & (py >= -0.5)
-        & (py <= h - 0.5)
-        & (px >= -0.5)
-        & (px <= w - 0.5)
-    )
+    return (pz >= -0.5) & (pz <= d - 0.5) & (py >= -0.5) & (py <= h - 0.5) & (px >= -0.5) & (px <= w - 0.5)
 
 
 @inline

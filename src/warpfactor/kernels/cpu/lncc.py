@@ -1,9 +1,9 @@
 """CPU form of `lncc`: value and gradient in one pass over z with rings of planes.
 
-For every plane two parallel regions run over chunks of rows. The first completes the adjoint sums, finishes the plane that
-leaves the pipeline, samples the plane that enters it and sums products along x. The second sums along y and z and
-takes the correlation. Box windows are running sums, so the cost does not depend on their
-size. Only the gradient itself is as large as the image: it first holds dM/du and is then multiplied in place.
+For every plane two parallel regions run over chunks of rows. The first completes the adjoint sums, finishes the
+plane that leaves the pipeline, samples the plane that enters it and sums products along x. The second sums along y
+and z and takes the correlation. Box windows are running sums, so the cost does not depend on their size. Only the
+gradient itself is as large as the image: it first holds dM/du and is then multiplied in place.
 
 Plane indices: `z` enters, `zc = z - r` has complete window sums, `zo = z - 2r` has complete adjoint sums and leaves.
 """
@@ -73,10 +73,9 @@ def _finish_row(Z2, F, M, w, exact, zo, y, grad):  # type: ignore[no-untyped-def
     """grad *= d total / dM along a row that leaves the pipeline."""
     slot = zo % M.shape[0]
     for x in range(F.shape[2]):
+        s = Z2[0, y, x]
         if exact:
-            s = M[slot, y, x] * Z2[1, y, x] - F[zo, y, x] * Z2[0, y, x] - Z2[2, y, x]
-        else:
-            s = Z2[0, y, x]
+            s = M[slot, y, x] * Z2[1, y, x] - F[zo, y, x] * s - Z2[2, y, x]
         t = w[slot, y, x] * np.float32(s)
         grad[0, zo, y, x] *= t
         grad[1, zo, y, x] *= t

@@ -131,7 +131,13 @@ def mi(
     moving_mask: Tensor | None = None,
 ) -> tuple[float, float]:
     """Count times (log bins - mutual information), count, and the derivative of that total; see the reference."""
-    images = (array(fixed), array(moving), strides(tuple(moving.shape)), array(displacement), matrix_array(matrix))
+    images = (
+        array(fixed),
+        array(moving),
+        strides(tuple(moving.shape)),
+        array(displacement),
+        matrix_array(matrix),
+    )
     masks = (mask_array(fixed_mask), mask_array(moving_mask))
     lo_f, k_f = fixed_range[0], 1.0 / (fixed_range[1] - fixed_range[0])
     lo_m, k_m = moving_range[0], 1.0 / (moving_range[1] - moving_range[0])
@@ -145,5 +151,3 @@ def mi(
     if gradient is not None:
         _gradient(*images, *masks, table, lo_f, k_f, lo_m, k_m, array(gradient))
     return count * (math.log(bins) - nats), count
-
-

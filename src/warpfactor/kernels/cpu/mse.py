@@ -7,9 +7,11 @@ from torch import Tensor
 from .jit import NO_GRADIENT, array, mask_array, matrix_array, parallel, strides
 from .warp import sample_row, symmetrize_row
 
+TINY = np.float32(1e-20)  # as in the reference
+
 
 @parallel
-def _mse(F, img, stride, u, A, fmask, mmask, symmetric, want, grad):  # type: ignore[no-untyped-def]
+def _mse(F, img, stride, u, A, fmask, mmask, symmetric, alpha, want, grad):  # type: ignore[no-untyped-def]
     D, H, W = F.shape
     B = A.astype(np.float32)
     sums = np.zeros((D, H))
@@ -26,16 +28,21 @@ def _mse(F, img, stride, u, A, fmask, mmask, symmetric, want, grad):  # type: ig
             r = F[z, y, x] - M[0, y, x]
             total += np.float64(w[0, y, x] * r * r)
             count += w[0, y, x]
-            M[0, y, x] = np.float32(-2.0) * w[0, y, x] * r
+            M[0, y, x] = r
         sums[z, y] = total
         counts[z, y] = count
         if want:
             if symmetric:
                 symmetrize_row(F, z, y, w, 0, grad)
             for x in range(W):
-                grad[0, z, y, x] *= M[0, y, x]
-                grad[1, z, y, x] *= M[0, y, x]
-                grad[2, z, y, x] *= M[0, y, x]
+                s = np.float32(-2.0) * M[0, y, x]
+                if alpha > 0.0:
+                    n = grad[0, z, y, x] ** 2 + grad[1, z, y, x] ** 2 + grad[2, z, y, x] ** 2
+                    s = -M[0, y, x] / (n + (alpha * M[0, y, x]) ** 2 + TINY)
+                s *= w[0, y, x]
+                grad[0, z, y, x] *= s
+                grad[1, z, y, x] *= s
+                grad[2, z, y, x] *= s
     total = 0.0
     count = 0.0
     for z in range(D):
@@ -55,6 +62,7 @@ def mse(
     fixed_mask: Tensor | None = None,
     moving_mask: Tensor | None = None,
     symmetric: bool = False,
+    demons: float | None = None,
 ) -> tuple[float, float]:
     """Sum of squared differences, count, and the derivative of the sum by the displacement; see the reference."""
     return _mse(
@@ -66,6 +74,7 @@ def mse(
         mask_array(fixed_mask),
         mask_array(moving_mask),
         symmetric,
+        np.float32(0.0 if demons is None else demons),
         gradient is not None,
         NO_GRADIENT if gradient is None else array(gradient),
     )

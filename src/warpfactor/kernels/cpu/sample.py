@@ -7,7 +7,19 @@ import torch
 from numba import prange
 from torch import Tensor
 
-from .jit import array, inline, is_inside, locate, matrix_array, parallel, split, strides, unclamped, value, value_gradient
+from .jit import (
+    array,
+    inline,
+    is_inside,
+    locate,
+    matrix_array,
+    parallel,
+    split,
+    strides,
+    unclamped,
+    value,
+    value_gradient,
+)
 
 NO_FIELD = np.zeros((3, 1, 1, 1), np.float32)
 

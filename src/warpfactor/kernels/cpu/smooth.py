@@ -11,8 +11,8 @@ import numpy as np
 from numba import prange
 from torch import Tensor
 
-from .jit import array, parallel, serial
 from ..taps import gaussian_kernel
+from .jit import array, parallel, serial
 
 IDENTITY = np.ones(1, np.float32)
 

@@ -3,6 +3,7 @@
 Volumes are (D, H, W) in array order (z, y, x), displacements (3, D, H, W) in voxels, 2-D is D == 1.
 """
 
+from warpfactor.kernels.reference.descent import adam, descend, norms, tile
 from warpfactor.kernels.reference.field import compose, invert, jacobian_determinant, resize
 from warpfactor.kernels.reference.lncc import lncc
 from warpfactor.kernels.reference.mi import mi
@@ -11,15 +12,19 @@ from warpfactor.kernels.reference.sample import sample, sample_gradient
 from warpfactor.kernels.reference.smooth import smooth_box, smooth_gaussian
 
 __all__ = [
+    "adam",
     "compose",
+    "descend",
     "invert",
     "jacobian_determinant",
     "lncc",
     "mi",
     "mse",
+    "norms",
     "resize",
     "sample",
     "sample_gradient",
     "smooth_box",
     "smooth_gaussian",
+    "tile",
 ]

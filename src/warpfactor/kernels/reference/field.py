@@ -10,16 +10,18 @@ from warpfactor.kernels.reference.smooth import central_difference
 
 
 @torch.no_grad()
-def compose(warp: Tensor, step: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """Displacement of "step, then warp": x -> step(x) + warp(x + step(x)).
+def compose(warp: Tensor, step: Tensor, *, scale: float = 1.0, out: Tensor | None = None) -> Tensor:
+    """Displacement of "step, then warp": x -> s step(x) + warp(x + s step(x)), s = scale.
 
     Args:
         warp, step: (3, D, H, W) displacements on one grid. Beyond the border `warp` keeps its edge value,
             so constant shifts compose exactly.
+        scale: Length of the step to take.
         out: Where to write the result; may be `step` itself.
     """
     out = torch.empty_like(step) if out is None else out
-    return out.copy_(step + _displaced(warp, step))
+    scaled = scale * step
+    return out.copy_(scaled + _displaced(warp, scaled))
 
 
 @torch.no_grad()
@@ -40,9 +42,7 @@ def resize(field: Tensor, shape: Sequence[int], scale: Sequence[float], offset: 
         fraction = (position - low).to(resized.dtype).reshape([-1 if a == axis else 1 for a in range(3)])
         first = low.long()
         second = (first + 1).clamp_(max=n - 1)
-        resized = torch.lerp(
-            resized.index_select(axis + 1, first), resized.index_select(axis + 1, second), fraction
-        )
+        resized = torch.lerp(resized.index_select(axis + 1, first), resized.index_select(axis + 1, second), fraction)
     return resized.to(field.dtype)
 
 

@@ -93,9 +93,7 @@ def _statistics(pair: Match, taps: Sequence[Sequence[float]], flat: tuple[float,
     return _Statistics(n, mean_f, mean_m, var_f, var_m, cov, valid, valid & (var_m > flat[1]))
 
 
-def _force(
-    pair: Match, s: _Statistics, scale: Tensor, squared: bool, taps: Sequence[Sequence[float]] | None
-) -> Tensor:
+def _force(pair: Match, s: _Statistics, scale: Tensor, squared: bool, taps: Sequence[Sequence[float]] | None) -> Tensor:
     """d total / dM(y) = -w(y) sum over windows x of (k_xy / n_x) [a_x (F(y) - mF_x) - b_x (M(y) - mM_x)].
 
     The bracket is linear in F(y) and M(y), so the sum over windows is three window sums of maps of x.

@@ -5,6 +5,8 @@ from torch import Tensor
 
 from warpfactor.kernels.reference.match import fixed_slope, match, total
 
+TINY = 1e-20  # keeps 0 / 0 at zero where neither residual nor slope is left
+
 
 @torch.no_grad()
 def mse(
@@ -17,6 +19,7 @@ def mse(
     fixed_mask: Tensor | None = None,
     moving_mask: Tensor | None = None,
     symmetric: bool = False,
+    demons: float | None = None,
 ) -> tuple[float, float]:
     """(sum of w r², sum of w), r = F - M(p), and d total / du = -2 w r dM/du.
 
@@ -27,11 +30,16 @@ def mse(
         matrix: (3, 4), fixed voxel index plus displacement to moving voxel index p.
         gradient: (3, *fixed shape), overwritten with the gradient; None computes the value only.
         fixed_mask, moving_mask: uint8 on their own grids; w is 1 where both, and p, are inside.
-        symmetric: Replace dM/du by (dM/du + dF/dx) / 2 in the gradient.
+        symmetric: Replace dM/du by n = (dM/du + dF/dx) / 2 in the gradient.
+        demons: α; instead of the gradient, write minus the demons step r n / (|n|² + α² r²) (paper eq. 9).
     """
     pair = match(fixed, moving, displacement, matrix, fixed_mask, moving_mask, gradient is not None)
     residual = pair.fixed - pair.warped
     if gradient is not None and pair.slope is not None:
         slope = (pair.slope + fixed_slope(fixed)) / 2 if symmetric else pair.slope
-        gradient.copy_(torch.where(pair.weight, -2 * residual * slope, 0.0))
+        if demons is None:
+            scale = -2 * residual
+        else:
+            scale = -residual / (slope.square().sum(0) + (demons * residual).square() + TINY)
+        gradient.copy_(torch.where(pair.weight, scale * slope, 0.0))
     return total(residual.square()), total(pair.weight)

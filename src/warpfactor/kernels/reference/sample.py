@@ -70,9 +70,7 @@ def sample_gradient(
     )
 
 
-def moving_points(
-    image: Tensor, displacement: Tensor | None, matrix: Tensor, shape: Sequence[int]
-) -> list[Tensor]:
+def moving_points(image: Tensor, displacement: Tensor | None, matrix: Tensor, shape: Sequence[int]) -> list[Tensor]:
     """The three maps of p = matrix[:, :3] (index + displacement) + matrix[:, 3], in voxels of `image`.
 
     When both grids have depth one there is no z to leave: p_z is zero.

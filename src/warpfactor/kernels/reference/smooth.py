@@ -1,14 +1,13 @@
 """Separable windows along the array axes: Gaussian and box smoothing, window sums, central differences."""
 
-import math
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from warpfactor.kernels.reference.interpolate import working_type
+from warpfactor.kernels.taps import gaussian_kernel
 
 Boundary = Literal["nearest", "zero"]
 
@@ -28,7 +27,7 @@ def smooth_gaussian(
     smoothed = field.to(working_type(field))
     for axis, s in enumerate(sigma):
         if s > 0 and field.shape[axis + 1] > 1:
-            smoothed = correlate(smoothed, gaussian_taps(s, truncate), axis, boundary)
+            smoothed = correlate(smoothed, gaussian_kernel(s, truncate), axis, boundary)
     return field.copy_(smoothed)
 
 
@@ -45,15 +44,6 @@ def smooth_box(field: Tensor, radius: Sequence[int]) -> Tensor:
         count = correlate(line, taps, axis, "zero")
         smoothed = correlate(smoothed, taps, axis, "zero") / count
     return field.copy_(smoothed)
-
-
-def gaussian_taps(sigma: float, truncate: float) -> list[float]:
-    """A Gaussian integrated over each voxel, cut at `truncate` standard deviations, with sum one."""
-    radius = max(1, math.ceil(truncate * sigma - 0.5))
-    edges = [math.erf((k - 0.5) / (sigma * math.sqrt(2))) for k in range(-radius, radius + 2)]
-    taps = [right - left for left, right in pairwise(edges)]
-    total = math.fsum(taps)
-    return [tap / total for tap in taps]
 
 
 def correlate(field: Tensor, taps: Sequence[float], axis: int, boundary: Boundary) -> Tensor:

@@ -1,0 +1,255 @@
+"""CPU forms of `norms`, `descend`, `tile` and `adam`: in place, nothing of the field's size is allocated."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numba import prange
+from torch import Tensor
+
+from .filters import column_sums, plane_sums, row_sums
+from .jit import array, inline, parallel, serial
+
+FORMS = {"pointwise": 0, "root": 1, "plain": 2}
+BLOCKS = 6  # entries of a symmetric 3x3 matrix: zz, zy, zx, yy, yx, xx
+CHUNKS = 8  # of rows, as in the LNCC kernel
+
+
+@parallel
+def _norms(g, weights):  # type: ignore[no-untyped-def]
+    _, D, H, W = g.shape
+    wz, wy, wx = weights
+    sums = np.zeros((3, D * H))
+    for row in prange(D * H):
+        z = row // H
+        y = row - z * H
+        squares = 0.0
+        lengths = 0.0
+        count = 0.0
+        for x in range(W):
+            a, b, c = wz * g[0, z, y, x], wy * g[1, z, y, x], wx * g[2, z, y, x]
+            n = np.float64(a * a + b * b + c * c)
+            squares += n
+            lengths += np.sqrt(n)
+            count += 1.0 if n > 0.0 else 0.0
+        sums[0, row] = squares
+        sums[1, row] = lengths
+        sums[2, row] = count
+    return sums
+
+
+@parallel
+def _descend(g, form, damping, weights, residual):  # type: ignore[no-untyped-def]
+    _, D, H, W = g.shape
+    wz, wy, wx = weights
+    root = np.float32(np.sqrt(damping))
+    lam = np.float32(damping)
+    r = np.float32(residual)
+    zero = np.float32(0.0)
+    stats = np.zeros((2, D * H))
+    for row in prange(D * H):
+        z = row // H
+        y = row - z * H
+        largest = zero
+        decrease = 0.0
+        for x in range(W):
+            a, b, c = wz * g[0, z, y, x], wy * g[1, z, y, x], wx * g[2, z, y, x]
+            n = a * a + b * b + c * c
+            if form == 0:
+                s = r / (n + lam)
+            elif form == 1:
+                s = r / (np.sqrt(n) + root)
+            else:
+                s = r
+            s = s if n > zero else zero
+            largest = max(largest, s * s * n)
+            decrease += np.float64(s * n)
+            g[0, z, y, x] = -wz * s * a
+            g[1, z, y, x] = -wy * s * b
+            g[2, z, y, x] = -wx * s * c
+        stats[0, row] = largest
+        stats[1, row] = decrease
+    return stats
+
+
+@inline
+def solve3(zz, zy, zx, yy, yx, xx, a, b, c):  # type: ignore[no-untyped-def]
+    """Solution of a symmetric positive definite 3x3 system by its adjugate."""
+    czz = yy * xx - yx * yx
+    czy = zx * yx - zy * xx
+    czx = zy * yx - zx * yy
+    cyy = zz * xx - zx * zx
+    cyx = zy * zx - zz * yx
+    cxx = zz * yy - zy * zy
+    inv = 1.0 / (zz * czz + zy * czy + zx * czx)
+    return (
+        (czz * a + czy * b + czx * c) * inv,
+        (czy * a + cyy * b + cyx * c) * inv,
+        (czx * a + cyx * b + cxx * c) * inv,
+    )
+
+
+@serial
+def _products(g, weights, z, y, low, high):  # type: ignore[no-untyped-def]
+    """The six entries of ĝ ĝᵀ along a row."""
+    wz, wy, wx = weights
+    for x in range(g.shape[3]):
+        a, b, c = wz * g[0, z, y, x], wy * g[1, z, y, x], wx * g[2, z, y, x]
+        low[0, x] = a * a
+        low[1, x] = a * b
+        low[2, x] = a * c
+        high[0, x] = b * b
+        high[1, x] = b * c
+        high[2, x] = c * c
+
+
+@serial
+def _solve_row(g, Z, z, y, counts, damping, weights, residual):  # type: ignore[no-untyped-def]
+    """Turn one row of gradients into steps with the complete window sums Z."""
+    wz, wy, wx = weights
+    rx, per_line = counts
+    n = g.shape[3]
+    largest = 0.0
+    decrease = 0.0
+    for x in range(n):
+        k = 1.0 / (per_line * (min(n - 1, x + rx) - max(0, x - rx) + 1))
+        a, b, c = wz * g[0, z, y, x], wy * g[1, z, y, x], wx * g[2, z, y, x]
+        va, vb, vc = solve3(
+            k * Z[0, y, x] + damping,
+            k * Z[1, y, x],
+            k * Z[2, y, x],
+            k * Z[3, y, x] + damping,
+            k * Z[4, y, x],
+            k * Z[5, y, x] + damping,
+            np.float64(a),
+            np.float64(b),
+            np.float64(c),
+        )
+        va, vb, vc = -residual * va, -residual * vb, -residual * vc
+        largest = max(largest, va * va + vb * vb + vc * vc)
+        decrease -= a * va + b * vb + c * vc
+        g[0, z, y, x] = wz * va
+        g[1, z, y, x] = wy * vb
+        g[2, z, y, x] = wx * vc
+    return largest, decrease
+
+
+@parallel
+def _tile(g, radius, damping, weights, residual, taps):  # type: ignore[no-untyped-def]
+    """Streams along z as the LNCC kernel does: a plane's gradient is overwritten once no window needs it."""
+    _, D, H, W = g.shape
+    rz, ry, rx = radius
+    K = 2 * rz + 1
+    T = np.zeros((BLOCKS, H, W), np.float32)
+    S = np.zeros((BLOCKS, K, H, W), np.float32)
+    Z = np.zeros((BLOCKS, H, W))
+    chunks = min(H, CHUNKS)
+    stats = np.zeros((2, D, H))
+    for z in range(D + rz):
+        for y in prange(H):
+            if z < D:
+                low = np.empty((3, W), np.float32)
+                high = np.empty((3, W), np.float32)
+                _products(g, weights, z, y, low, high)
+                row_sums(low, rx, taps, True, T[:3, y])
+                row_sums(high, rx, taps, True, T[3:, y])
+            else:
+                T[:, y, :] = 0.0
+        zo = z - rz
+        for k in prange(chunks):
+            y0, y1 = k * H // chunks, (k + 1) * H // chunks
+            acc = np.empty((BLOCKS, W))
+            rows = np.empty((BLOCKS, W), np.float32)
+            for y in range(y0, y1):
+                column_sums(T, y, y == y0, ry, taps, True, acc, rows)
+                plane_sums(rows, S, y, z, taps, True, Z)
+                if zo >= 0:
+                    lines = min(D - 1, zo + rz) - max(0, zo - rz) + 1
+                    lines *= min(H - 1, y + ry) - max(0, y - ry) + 1
+                    a, b = _solve_row(g, Z, zo, y, (rx, lines), damping, weights, residual)
+                    stats[0, zo, y] = a
+                    stats[1, zo, y] = b
+    return stats
+
+
+@parallel
+def _adam(g, m, s, betas, corrections, epsilon, weights):  # type: ignore[no-untyped-def]
+    _, D, H, W = g.shape
+    b1, b2 = np.float32(betas[0]), np.float32(betas[1])
+    c1, c2 = np.float32(corrections[0]), np.float32(corrections[1])
+    one = np.float32(1.0)
+    eps = np.float32(epsilon)
+    stats = np.zeros((2, D * H))
+    for row in prange(D * H):
+        z = row // H
+        y = row - z * H
+        norm = np.zeros(W, np.float32)
+        decrease = 0.0
+        for k in range(3):
+            w = weights[k]
+            for x in range(W):
+                v = w * g[k, z, y, x]
+                a = b1 * m[k, z, y, x] + (one - b1) * v
+                b = b2 * s[k, z, y, x] + (one - b2) * v * v
+                m[k, z, y, x] = a
+                s[k, z, y, x] = b
+                t = -(a * c1) / (np.sqrt(b * c2) + eps)
+                norm[x] += t * t
+                decrease -= np.float64(t * v)
+                g[k, z, y, x] = w * t
+        stats[0, row] = norm.max()
+        stats[1, row] = decrease
+    return stats
+
+
+def _summary(stats: Any) -> tuple[float, float]:
+    return float(np.sqrt(stats[0].max())), float(stats[1].sum())
+
+
+def _single(weights: Sequence[float]) -> Any:
+    return tuple(np.float32(w) for w in weights)
+
+
+def norms(gradient: Tensor, weights: Sequence[float]) -> tuple[float, float, float]:
+    """Σ |ĝ|², Σ |ĝ| and the number of voxels that have a gradient; see the reference."""
+    squares, lengths, count = _norms(array(gradient), _single(weights)).sum(1)
+    return float(squares), float(lengths), float(count)
+
+
+def descend(
+    gradient: Tensor, *, form: str, damping: float, weights: Sequence[float], residual: float = 1.0
+) -> tuple[float, float]:
+    """Gradient -> step by a pointwise formula, in place; see the reference."""
+    if form not in FORMS:
+        raise ValueError(f"unknown form {form!r}; use 'pointwise', 'root' or 'plain'")
+    return _summary(_descend(array(gradient), FORMS[form], damping, _single(weights), residual))
+
+
+def tile(
+    gradient: Tensor,
+    *,
+    radius: Sequence[int],
+    damping: float,
+    weights: Sequence[float],
+    residual: float = 1.0,
+) -> tuple[float, float]:
+    """Gradient -> step with curvature pooled over a window, in place; see the reference."""
+    reach: Any = tuple(min(int(r), n - 1) for r, n in zip(radius, gradient.shape[1:], strict=True))
+    stats = _tile(array(gradient), reach, float(damping), _single(weights), float(residual), np.ones(1))
+    return _summary(stats.reshape(2, -1))
+
+
+def adam(
+    gradient: Tensor,
+    first: Tensor,
+    second: Tensor,
+    *,
+    number: int,
+    betas: tuple[float, float],
+    epsilon: float,
+    weights: Sequence[float],
+) -> tuple[float, float]:
+    """Gradient -> Adam's step, in place, with its two moments; see the reference."""
+    corrections = (1 / (1 - betas[0] ** number), 1 / (1 - betas[1] ** number))
+    fields = array(gradient), array(first), array(second)
+    return _summary(_adam(*fields, betas, corrections, epsilon, _single(weights)))

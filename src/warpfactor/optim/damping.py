@@ -1,0 +1,150 @@
+"""Damping: after each step, did the cost fall, is the step kept, and how large is λ next. Pure functions on a state.
+
+`Paper` is eq. 7 and eq. 12 of the paper; `Trust` compares the actual with the predicted decrease.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from warpfactor.errors import InputError
+
+
+@dataclass(frozen=True)
+class State:
+    """What the rule remembers: three numbers and two counters.
+
+    Attributes:
+        damping: λ in use.
+        last, before: costs of the last two accepted warps; None until there are any.
+        predicted: decrease of the cost promised for the step under judgement.
+        retries: rejections in a row.
+    """
+
+    damping: float
+    last: float | None = None
+    before: float | None = None
+    predicted: float = 0.0
+    retries: int = 0
+
+
+@dataclass(frozen=True)
+class Paper:
+    """λ <- μ⁺ λ if the cost rose, else μ⁻ λ (eq. 7); optionally rejection (eq. 12).
+
+    Attributes:
+        initial: λ at the start; with `relative` in units of the mean squared gradient.
+        increase, decrease: μ⁺ and μ⁻.
+        floor, cap: λ stays between them; the cap is the paper's λ_max.
+        tolerance: τ of the rejection test; None accepts every step.
+        retries: rejections in a row after which a step is kept whatever it does.
+        relative: measure λ anew at every level, in units of the mean squared gradient there.
+    """
+
+    initial: float = 0.01
+    increase: float = 1.5
+    decrease: float = 0.975
+    floor: float = 1e-12
+    cap: float = math.inf
+    tolerance: float | None = None
+    retries: int = 10
+    relative: bool = False
+    name: str = "paper"
+
+    def __post_init__(self) -> None:
+        _check(self.initial, self.increase, self.decrease, self.floor, self.cap)
+
+    @property
+    def rejects(self) -> bool:
+        return self.tolerance is not None
+
+    def judge(self, state: State, cost: float) -> tuple[bool, State]:
+        """Keep the step that led to `cost`? And the state for the next one."""
+        if state.last is None:
+            return True, replace(state, last=cost)
+        rose = not cost <= state.last
+        damping = self.clamp(state.damping * (self.increase if rose else self.decrease))
+        if self._reject(state, cost):
+            return False, replace(state, damping=damping, retries=state.retries + 1)
+        return True, replace(state, damping=damping, last=cost, before=state.last, retries=0)
+
+    def _reject(self, state: State, cost: float) -> bool:
+        if self.tolerance is None or state.last is None or state.retries >= self.retries:
+            return False
+        if not math.isfinite(cost):
+            return True
+        if state.before is None:
+            return False
+        return cost - state.last > self.tolerance * abs(state.last - state.before)
+
+    def clamp(self, damping: float) -> float:
+        return min(max(damping, self.floor), self.cap)
+
+
+@dataclass(frozen=True)
+class Trust:
+    """Trust region on the gain ratio ϱ = actual / predicted decrease; λ is relative and re-measured at each level.
+
+    A step whose cost rose is undone and tried again with more damping. A poor gain raises λ, a good one lowers it
+    towards the floor, which is the longest step we ever want.
+
+    Attributes:
+        initial: κ², λ in units of the mean squared gradient at the level's start.
+        increase, decrease: factors for a bad and for a good step.
+        floor, cap: limits of κ².
+        poor, good: gain ratios below which λ grows and above which it shrinks.
+        reject: undo steps that raise the cost; without it they only raise λ.
+        retries: rejections in a row after which the level has stalled.
+        relative: always true; the rule has no other unit.
+    """
+
+    initial: float = 100.0
+    increase: float = 4.0
+    decrease: float = 0.5
+    floor: float = 100.0
+    cap: float = 1e6
+    poor: float = 0.1
+    good: float = 0.25
+    reject: bool = True
+    retries: int = 4
+    relative: bool = True
+    name: str = "trust"
+
+    def __post_init__(self) -> None:
+        _check(self.initial, self.increase, self.decrease, self.floor, self.cap)
+
+    @property
+    def rejects(self) -> bool:
+        return self.reject
+
+    def judge(self, state: State, cost: float) -> tuple[bool, State]:
+        """Keep the step that led to `cost`? And the state for the next one."""
+        if state.last is None:
+            return True, replace(state, last=cost)
+        actual = state.last - cost
+        gain = actual / state.predicted if state.predicted > 0 else 0.0
+        bad = not actual > 0
+        if bad or not gain >= self.poor:
+            damping = self.clamp(state.damping * self.increase)
+        elif gain > self.good:
+            damping = self.clamp(state.damping * self.decrease)
+        else:
+            damping = state.damping
+        if bad and self.reject:
+            return False, replace(state, damping=damping, retries=state.retries + 1)
+        return True, replace(state, damping=damping, last=cost, before=state.last, retries=0)
+
+    def clamp(self, damping: float) -> float:
+        return min(max(damping, self.floor), self.cap)
+
+
+def _check(initial: float, increase: float, decrease: float, floor: float, cap: float) -> None:
+    if not (initial > 0 and math.isfinite(initial)):
+        raise InputError(f"the initial damping must be positive and finite, it is {initial}")
+    if not increase > 1:
+        raise InputError(f"the damping's increase factor must be above 1, it is {increase}")
+    if not 0 < decrease <= 1:
+        raise InputError(f"the damping's decrease factor must be in (0, 1], it is {decrease}")
+    if not 0 < floor <= cap:
+        raise InputError(f"the damping's floor {floor} must be positive and not above its cap {cap}")

@@ -1,0 +1,36 @@
+"""What a registration leaves behind of its own course: one record per iteration, and why it stopped, in words."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Status(Enum):
+    """Why a registration stopped; the value is the sentence for people."""
+
+    CONVERGED = "The cost flattened: every level converged before its iteration limit."
+    ITERATIONS = "The iteration limit was reached."
+    INTERRUPTED = "Interrupted; this is the best warp so far."
+    STALLED = "No step lowered the cost any more at the finest level."
+
+
+@dataclass(frozen=True)
+class Record:
+    """One iteration.
+
+    Attributes:
+        level: factor of the level.
+        iteration: within the level, from 0.
+        cost: at the warp the iteration started from (of the trial warp, if that was rejected).
+        damping: λ used for the step taken from there.
+        accepted: whether that warp was kept.
+        step_vox: length of the longest step taken, in voxels of the level; 0 if none was.
+        seconds: since the registration started.
+    """
+
+    level: float
+    iteration: int
+    cost: float
+    damping: float
+    accepted: bool
+    step_vox: float
+    seconds: float

@@ -1,0 +1,144 @@
+"""Two images on their way into a registration: checked, standardised, masked, brought to a level's resolution."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+from warpfactor.errors import InputError
+from warpfactor.grid import Grid
+from warpfactor.image import Image
+from warpfactor.similarity.base import Pair
+
+MIN_SIZE = 16  # voxels: no axis is shrunk below this
+BLUR = 0.5  # SD of the blur before shrinking by a factor f, in units of f
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A pair with the grids its voxels live on.
+
+    Attributes:
+        pair: the images and masks.
+        fixed_grid, moving_grid: their voxel grids.
+        nonfinite: how many NaN or infinite voxels the fixed and the moving image had; they are masked.
+    """
+
+    pair: Pair
+    fixed_grid: Grid
+    moving_grid: Grid
+    nonfinite: tuple[int, int] = (0, 0)
+
+    @property
+    def device(self) -> torch.device:
+        return self.pair.fixed.device
+
+
+def make_scene(
+    fixed: Image,
+    moving: Image,
+    *,
+    fixed_mask: Image | None = None,
+    moving_mask: Image | None = None,
+    device: str | torch.device = "cpu",
+) -> Scene:
+    """Check two images and make them ready; InputError names what cannot be registered."""
+    if (fixed.grid.shape[0] == 1) != (moving.grid.shape[0] == 1):
+        flat, deep = (fixed, moving) if fixed.grid.shape[0] == 1 else (moving, fixed)
+        raise InputError(
+            f"{flat.name} has one slice and {deep.name} has {deep.grid.shape[0]}: "
+            "a slice cannot be registered to a volume; give two slices or two volumes."
+        )
+    if fixed.channels != moving.channels:
+        raise InputError(
+            f"{fixed.name} has {fixed.channels} channels and {moving.name} has {moving.channels}; "
+            "give as many of one as of the other."
+        )
+    f_data, f_valid, f_scale = _standardize(fixed, fixed_mask, device)
+    m_data, m_valid, m_scale = _standardize(moving, moving_mask, device)
+    pair = Pair(f_data, m_data, f_valid, m_valid, f_scale, m_scale)
+    return Scene(pair, fixed.grid, moving.grid, (fixed.nonfinite_count, moving.nonfinite_count))
+
+
+def _standardize(
+    image: Image, mask: Image | None, device: str | torch.device
+) -> tuple[Tensor, Tensor | None, tuple[tuple[float, float], ...]]:
+    """Image with mean 0 and SD 1 per channel over its valid voxels, the mask of these, and the (mean, SD) taken."""
+    in_plane = [n for n in image.grid.shape if n > 1]
+    if len(in_plane) < 2 or min(in_plane) < 4:
+        raise InputError(
+            f"{image.name} has {image.grid.shape} voxels (z, y, x): an image needs at least 4 along two axes."
+        )
+    data = image.data.to(device=device, dtype=torch.float32, copy=True)
+    finite = torch.isfinite(data).all(0)
+    valid = None if bool(finite.all()) else finite
+    if mask is not None:
+        chosen = (mask.on_grid(image.grid).data[0] > 0).to(device)
+        valid = chosen if valid is None else chosen & finite
+    if valid is not None and not bool(valid.any()):
+        raise InputError(f"{image.name}: no voxel is left inside its mask with a finite value; check the mask.")
+    scales = []
+    for channel in data:
+        values = channel if valid is None else channel[valid]
+        mean = float(values.mean(dtype=torch.float64))
+        sd = float((values - mean).square().mean(dtype=torch.float64).sqrt())
+        if not sd > 1e-6 * max(abs(mean), 1e-30):
+            raise InputError(f"{image.name} is constant ({mean:g}) where it counts; there is nothing to register.")
+        channel.sub_(mean).div_(sd)
+        scales.append((mean, sd))
+    data.masked_fill_(~finite, 0.0)
+    return data, None if valid is None else valid.to(torch.uint8), tuple(scales)
+
+
+def level_scene(scene: Scene, factor: float, ops: ModuleType) -> Scene:
+    """The scene at `factor` times the fixed image's finest spacing.
+
+    Every axis of both images is shrunk towards that spacing, none below it is blown up and none is shrunk below
+    MIN_SIZE voxels: thick slices stay as they are until the other axes have caught up.
+    """
+    if factor <= 1:
+        return scene
+    spacing = factor * finest_spacing(scene.fixed_grid)
+    fixed, fixed_mask, fixed_grid = _shrink(scene.pair.fixed, scene.pair.fixed_mask, scene.fixed_grid, spacing, ops)
+    moving, moving_mask, moving_grid = _shrink(
+        scene.pair.moving, scene.pair.moving_mask, scene.moving_grid, spacing, ops
+    )
+    pair = replace(scene.pair, fixed=fixed, moving=moving, fixed_mask=fixed_mask, moving_mask=moving_mask)
+    return Scene(pair, fixed_grid, moving_grid, scene.nonfinite)
+
+
+def finest_spacing(grid: Grid) -> float:
+    """Smallest spacing in mm along the axes that have more than one voxel."""
+    return min(s for s, n in zip(grid.spacing_mm, grid.shape, strict=True) if n > 1)
+
+
+def level_shape(grid: Grid, spacing_mm: float) -> tuple[int, int, int]:
+    """Shape of a grid of about the given spacing over the same field of view."""
+    sizes = []
+    for n, s in zip(grid.shape, grid.spacing_mm, strict=True):
+        wanted = math.ceil(n * s / spacing_mm - 1e-6) if spacing_mm > s else n
+        sizes.append(min(n, max(wanted, MIN_SIZE)))
+    return sizes[0], sizes[1], sizes[2]
+
+
+def _shrink(
+    data: Tensor, mask: Tensor | None, grid: Grid, spacing_mm: float, ops: ModuleType
+) -> tuple[Tensor, Tensor | None, Grid]:
+    """Image, mask and grid at a coarser spacing; a blur of half the factor keeps aliases out."""
+    shape = level_shape(grid, spacing_mm)
+    coarse = grid.scaled(shape=shape)
+    factors = [n / m for n, m in zip(grid.shape, shape, strict=True)]
+    offsets = [(f - 1) / 2 for f in factors]
+    sigma = [BLUR * f if f > 1 else 0.0 for f in factors]
+    small = ops.resize(ops.smooth_gaussian(data.clone(), sigma), shape, factors, offsets)
+    small_mask = None
+    if mask is not None:
+        share = ops.resize(ops.smooth_gaussian(mask[None].to(data.dtype), sigma), shape, factors, offsets)[0]
+        small_mask = (share >= 0.5).to(torch.uint8)
+        if not bool(small_mask.any()):
+            small_mask = (share >= share.max() / 2).to(torch.uint8)
+    return small, small_mask, coarse

@@ -1,0 +1,123 @@
+"""The multi-resolution loop of deformable registration: levels coarse to fine, the warp carried up between them."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from types import ModuleType
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from warpfactor.errors import InputError
+from warpfactor.grid import Grid
+from warpfactor.optim import Moments
+from warpfactor.register.deformable import Course, LevelSolver, Outcome, Progress
+from warpfactor.register.history import Record, Status
+from warpfactor.register.pair import Scene, level_scene
+from warpfactor.register.settings import Deformable
+
+
+@dataclass(frozen=True)
+class DeformableResult:
+    """A warp and how it was found.
+
+    Attributes:
+        displacement: (3, D, H, W) in voxels of the fixed grid, x -> A(x + u(x)) being the whole map.
+        status: why it stopped.
+        records: one per iteration.
+        outcomes: how each level ended, by factor, coarse to fine.
+    """
+
+    displacement: Tensor
+    status: Status
+    records: tuple[Record, ...]
+    outcomes: tuple[tuple[float, str], ...]
+
+
+def register_deformable(
+    scene: Scene,
+    settings: Deformable,
+    *,
+    ops: ModuleType,
+    affine: ArrayLike | None = None,
+    start: Tensor | None = None,
+    progress: Progress | None = None,
+    keep_interrupted: bool = False,
+) -> DeformableResult:
+    """The warp u that minimises the cost of M(A(x + u(x))) against F(x).
+
+    Args:
+        scene: the two images.
+        settings: how.
+        ops: the kernels of the images' device.
+        affine: A, 4x4, LPS mm, fixed to moving world; None is the identity.
+        start: (3, *fixed shape) displacement in voxels to start from; None starts at zero.
+        progress: called after every iteration.
+        keep_interrupted: let Ctrl-C end the run with the best warp so far.
+    """
+    course = Course(time.perf_counter(), progress, keep_interrupted)
+    outcomes: list[tuple[float, str]] = []
+    grid, warp = _start(scene, start)
+    ended = Outcome.LIMIT
+    for index, (factor, iterations) in enumerate(zip(settings.levels, settings.iterations, strict=True)):
+        level = level_scene(scene, factor, ops)
+        warp = resample_field(warp, grid, level.fixed_grid, ops) if warp is not None else None
+        if warp is None:
+            warp = scene.pair.fixed.new_zeros((3, *level.pair.shape))
+        if settings.descent.name == "adam":
+            course.moments = _carry_moments(course.moments, warp, grid, level.fixed_grid, ops)
+        grid = level.fixed_grid
+        matrix = grid.voxel_map(level.moving_grid, affine)
+        warp, ended = LevelSolver(level, matrix, settings, ops, index).run(warp, factor, iterations, course)
+        outcomes.append((factor, ended.value))
+        if ended is Outcome.INTERRUPTED:
+            break
+    if warp is None:
+        raise AssertionError("settings hold at least one level")
+    warp = resample_field(warp, grid, scene.fixed_grid, ops)
+    return DeformableResult(warp, _status(ended, outcomes), tuple(course.records), tuple(outcomes))
+
+
+def _start(scene: Scene, start: Tensor | None) -> tuple[Grid, Tensor | None]:
+    if start is None:
+        return scene.fixed_grid, None
+    if tuple(start.shape) != (3, *scene.pair.shape):
+        raise InputError(
+            f"The initial displacement has shape {tuple(start.shape)}; the fixed image needs {(3, *scene.pair.shape)}."
+        )
+    if not bool(torch.isfinite(start).all()):
+        raise InputError("The initial displacement has NaN or infinite values.")
+    return scene.fixed_grid, start.to(device=scene.device, dtype=torch.float32).clone()
+
+
+def resample_field(field: Tensor, source: Grid, target: Grid, ops: ModuleType) -> Tensor:
+    """A displacement on one level's grid, linearly interpolated on another's and in its voxels."""
+    if source == target:
+        return field
+    factors = np.asarray(source.shape) / np.asarray(target.shape)
+    # Both grids span the same field of view: index + 1/2 is a fixed share of the length.
+    resized: Tensor = ops.resize(field, target.shape, factors.tolist(), ((factors - 1) / 2).tolist())
+    for axis in range(3):
+        resized[axis] /= float(factors[axis])
+    return resized
+
+
+def _carry_moments(moments: Moments | None, warp: Tensor, source: Grid, target: Grid, ops: ModuleType) -> Moments:
+    """Adam's moments on the next level's grid; they are carried as plain fields, as the paper's host does."""
+    if moments is None:
+        return Moments.zeros_like(warp)
+    factors = np.asarray(source.shape) / np.asarray(target.shape)
+    arguments = (target.shape, factors.tolist(), ((factors - 1) / 2).tolist())
+    return Moments(ops.resize(moments.first, *arguments), ops.resize(moments.second, *arguments), moments.number)
+
+
+def _status(ended: Outcome, outcomes: list[tuple[float, str]]) -> Status:
+    if ended is Outcome.INTERRUPTED:
+        return Status.INTERRUPTED
+    if ended is Outcome.STALLED:
+        return Status.STALLED
+    flat = all(name in (Outcome.FLAT.value, Outcome.STALLED.value) for _, name in outcomes)
+    return Status.CONVERGED if flat else Status.ITERATIONS

@@ -1,0 +1,68 @@
+"""Settings of the deformable stage, as data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from warpfactor.errors import InputError
+from warpfactor.optim import Convergence, Descent, Paper, Trust
+from warpfactor.similarity import LNCC, Similarity
+
+UNITS = ("spacing", "normalized")
+SMOOTHINGS = ("step", "full")
+
+
+@dataclass(frozen=True)
+class Deformable:
+    """How to find a warp.
+
+    Attributes:
+        metric: what makes the images alike.
+        descent, damping: the optimizer.
+        levels: spacing of each level in units of the fixed image's finest spacing, coarse to fine.
+        iterations: at most this many per level.
+        step: longest step in voxels of the level (of its finest axis).
+        sigma_grad, sigma_warp: SD of the Gaussians on gradient and warp, in voxels of the level's finest axis.
+        smoothing: "step" smooths the warp in proportion to the step taken, so that no step means no smoothing;
+            "full" smooths it fully in every iteration, as the paper.
+        units: "spacing" makes a step isotropic in millimetres; "normalized" works in coordinates that run from -1 to 1
+            along each axis, as the paper, where λ has its published meaning.
+        boundary: what the Gaussians see beyond the border, "nearest" or "zero" (the paper).
+        truncate: where their taps end, in SD.
+        convergence: when a level stops early.
+        channel_weights: of the metric's channels; None weighs them equally.
+    """
+
+    metric: Similarity = field(default_factory=LNCC)
+    descent: Descent = field(default_factory=Descent)
+    damping: Paper | Trust = field(default_factory=Trust)
+    levels: tuple[float, ...] = (4, 2, 1)
+    iterations: tuple[int, ...] = (100, 50, 20)
+    step: float = 0.5
+    sigma_grad: float = 1.5
+    sigma_warp: float = 0.6
+    smoothing: str = "step"
+    units: str = "spacing"
+    boundary: str = "nearest"
+    truncate: float = 3.0
+    convergence: Convergence = field(default_factory=Convergence)
+    channel_weights: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.levels or len(self.levels) != len(self.iterations):
+            raise InputError(
+                f"{len(self.levels)} levels {self.levels} and {len(self.iterations)} iteration limits "
+                f"{self.iterations}: give one limit per level, and at least one level."
+            )
+        if any(b >= a for a, b in zip(self.levels, self.levels[1:], strict=False)) or self.levels[-1] < 1:
+            raise InputError(f"levels {self.levels} must fall from coarse to fine and end at 1 or above.")
+        if any(n < 0 for n in self.iterations):
+            raise InputError(f"iterations {self.iterations} must not be negative.")
+        if not self.step > 0 or self.sigma_grad < 0 or self.sigma_warp < 0:
+            raise InputError("the step must be positive and the smoothing SDs must not be negative.")
+        if self.units not in UNITS:
+            raise InputError(f"unknown units {self.units!r}; use one of {', '.join(UNITS)}")
+        if self.smoothing not in SMOOTHINGS:
+            raise InputError(f"unknown warp smoothing {self.smoothing!r}; use one of {', '.join(SMOOTHINGS)}")
+        if self.descent.name == "demons" and self.metric.name != "mse":
+            raise InputError(f"the demons step is defined for the metric 'mse', not {self.metric.name!r}")

@@ -1,0 +1,102 @@
+"""What a similarity is: a frozen setting that, given the images of one level, makes a cost to be minimised.
+
+A cost is called with a displacement and a buffer and returns how unlike the images are, the gradient in the buffer.
+What is done once a level (`prepare`) and what in every iteration (`Cost.linearize`) is thereby visible in the types.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Protocol
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two images on the voxel grids of one level, standardised to mean 0 and SD 1.
+
+    Attributes:
+        fixed, moving: (C, D, H, W) float tensors.
+        fixed_mask, moving_mask: (D, H, W) uint8, 0 where a voxel must not count; None counts all.
+        fixed_scale, moving_scale: per channel (mean, SD) that standardised the images.
+    """
+
+    fixed: Tensor
+    moving: Tensor
+    fixed_mask: Tensor | None
+    moving_mask: Tensor | None
+    fixed_scale: tuple[tuple[float, float], ...]
+    moving_scale: tuple[tuple[float, float], ...]
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        d, h, w = self.fixed.shape[1:]
+        return d, h, w
+
+
+@dataclass(frozen=True)
+class Linearization:
+    """The cost at a displacement.
+
+    Attributes:
+        cost: mean over the voxels that count; 0 is a perfect match. The residual r of the paper's section 2.2.
+        total: the sum of which `cost` is the mean; the gradient buffer holds d total / d displacement.
+        count: how many voxels count.
+    """
+
+    cost: float
+    total: float
+    count: float
+
+
+# One channel's kernel call: (displacement, matrix, gradient buffer or None) -> (total, count).
+Term = Callable[[Tensor, Tensor, Tensor | None], tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The weighted sum of one term per channel, over the images of one level."""
+
+    terms: tuple[Term, ...]
+    weights: tuple[float, ...]
+
+    def linearize(self, displacement: Tensor, matrix: Tensor, gradient: Tensor | None = None) -> Linearization:
+        """Cost at `displacement`; `gradient` (3, D, H, W), if given, is overwritten with d total / d displacement."""
+        total, count = self.terms[0](displacement, matrix, gradient)
+        if len(self.terms) == 1:
+            return Linearization(total / count if count else 0.0, total, count)
+        total *= self.weights[0]
+        if gradient is not None:
+            gradient *= self.weights[0]
+        part = None if gradient is None else gradient.clone()
+        for term, weight in zip(self.terms[1:], self.weights[1:], strict=True):
+            more, counted = term(displacement, matrix, part)
+            total += weight * more
+            count = max(count, counted)
+            if gradient is not None and part is not None:
+                gradient.add_(part, alpha=weight)
+        return Linearization(total / count if count else 0.0, total, count)
+
+
+class Similarity(Protocol):
+    """A metric's settings; hashable and comparable, so that a recipe is data."""
+
+    @property
+    def name(self) -> str: ...
+
+    def prepare(self, pair: Pair, ops: ModuleType, *, level: int, weights: tuple[float, ...] | None) -> Cost:
+        """The cost for the images of one level; `level` counts from 0 at the coarsest."""
+        ...
+
+
+def normalized_weights(weights: tuple[float, ...] | None, channels: int) -> tuple[float, ...]:
+    """Channel weights that sum to one; equal without any."""
+    given = weights or (1.0,) * channels
+    total = sum(given)
+    return tuple(w / total for w in given)
+
+
+def at_level(value: int | tuple[int, ...], level: int) -> int:
+    """A setting that may be given per level; the last one holds for all further levels."""
+    return value[min(level, len(value) - 1)] if isinstance(value, tuple) else value

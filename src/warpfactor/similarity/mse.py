@@ -1,0 +1,48 @@
+"""Mean squared difference of intensities, for images of one contrast: already in the residual form r = mean r_x²."""
+
+from dataclasses import dataclass
+from types import ModuleType
+
+from torch import Tensor
+
+from warpfactor.similarity.base import Cost, Pair, Term, normalized_weights
+
+
+@dataclass(frozen=True)
+class MSE:
+    """Settings of the mean squared difference.
+
+    Attributes:
+        symmetric: use the mean of the warped and the fixed image's slope (the efficient second-order force).
+        demons: α; write the demons force (paper eq. 9) instead of the gradient. For the `demons` descent.
+    """
+
+    symmetric: bool = False
+    demons: float | None = None
+    name: str = "mse"
+
+    def prepare(self, pair: Pair, ops: ModuleType, *, level: int = 0, weights: tuple[float, ...] | None = None) -> Cost:
+        """The cost for the images of one level, the moving image in the fixed image's standardised units."""
+        terms = []
+        for fixed, moving, of, om in zip(pair.fixed, pair.moving, pair.fixed_scale, pair.moving_scale, strict=True):
+            # Each image was standardised by itself; a difference needs both in the same units.
+            alike = (moving * om[1] + (om[0] - of[0])) / of[1]
+            terms.append(self._term(fixed, alike, pair, ops))
+        return Cost(tuple(terms), normalized_weights(weights, len(terms)))
+
+    def _term(self, fixed: Tensor, moving: Tensor, pair: Pair, ops: ModuleType) -> Term:
+        def evaluate(u: Tensor, matrix: Tensor, gradient: Tensor | None) -> tuple[float, float]:
+            result: tuple[float, float] = ops.mse(
+                fixed,
+                moving,
+                u,
+                matrix,
+                gradient=gradient,
+                fixed_mask=pair.fixed_mask,
+                moving_mask=pair.moving_mask,
+                symmetric=self.symmetric,
+                demons=self.demons,
+            )
+            return result
+
+        return evaluate
