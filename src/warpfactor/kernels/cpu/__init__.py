@@ -2,6 +2,7 @@
 
 from .descent import adam, descend, norms, tile
 from .field import compose, invert, jacobian_determinant, resize
+from .linear import affine_gradient, affine_moments
 from .lncc import lncc
 from .mi import mi
 from .mse import mse
@@ -10,6 +11,8 @@ from .smooth import smooth_box, smooth_gaussian
 
 __all__ = [
     "adam",
+    "affine_gradient",
+    "affine_moments",
     "compose",
     "descend",
     "invert",

@@ -5,6 +5,7 @@ Volumes are (D, H, W) in array order (z, y, x), displacements (3, D, H, W) in vo
 
 from warpfactor.kernels.reference.descent import adam, descend, norms, tile
 from warpfactor.kernels.reference.field import compose, invert, jacobian_determinant, resize
+from warpfactor.kernels.reference.linear import affine_gradient, affine_moments
 from warpfactor.kernels.reference.lncc import lncc
 from warpfactor.kernels.reference.mi import mi
 from warpfactor.kernels.reference.mse import mse
@@ -13,6 +14,8 @@ from warpfactor.kernels.reference.smooth import smooth_box, smooth_gaussian
 
 __all__ = [
     "adam",
+    "affine_gradient",
+    "affine_moments",
     "compose",
     "descend",
     "invert",

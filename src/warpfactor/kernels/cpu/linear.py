@@ -1,0 +1,180 @@
+"""CPU forms of `affine_moments` and `affine_gradient`: one pass over rows, whose sums are combined in order.
+
+Along a row only x changes, so a row needs sums times 1, x and x²; the powers of y and z are applied to whole rows.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from numba import prange
+from torch import Tensor
+
+from .jit import array, mask_array, matrix_array, parallel, serial, split, strides, unclamped, value_gradient
+from .warp import weight_at
+
+SUMS = 6  # w, F, M, FF, MM, FM
+SLOPES = 18  # (n, F n, M n) along three axes, times (1, x)
+PRODUCTS = 18  # the six products of n, times (1, x, x²)
+PAIRS = ((0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2))
+
+
+@serial
+def _sample_row(img, stride, A, B, fmask, mmask, z, y, M, w, n):  # type: ignore[no-untyped-def]
+    """Warped values, weights and slopes of row (z, y); zeros where the weight is zero."""
+    d, h, wide = img.shape
+    sz, sy, sx = stride
+    flat = img.ravel()
+    masked = fmask.size > 1
+    oz = A[0, 0] * z + A[0, 1] * y + A[0, 3]
+    oy = A[1, 0] * z + A[1, 1] * y + A[1, 3]
+    ox = A[2, 0] * z + A[2, 1] * y + A[2, 3]
+    for x in range(M.shape[0]):
+        pz = oz + A[0, 2] * x
+        py = oy + A[1, 2] * x
+        px = ox + A[2, 2] * x
+        fixed_on = (fmask[z, y, x] > 0) if masked else True
+        v = gz = gy = gx = np.float32(0.0)
+        ok = weight_at(pz, py, px, d, h, wide, fixed_on, mmask)
+        if ok:
+            iz, fz = split(pz, d)
+            iy, fy = split(py, h)
+            ix, fx = split(px, wide)
+            v, gz, gy, gx = value_gradient(flat, (iz * h + iy) * wide + ix, sz, sy, sx, fz, fy, fx)
+            gz *= unclamped(pz, d)
+            gy *= unclamped(py, h)
+            gx *= unclamped(px, wide)
+        M[x] = v
+        w[x] = np.float32(1.0) if ok else np.float32(0.0)
+        n[0, x] = B[0, 0] * gz + B[1, 0] * gy + B[2, 0] * gx
+        n[1, x] = B[0, 1] * gz + B[1, 1] * gy + B[2, 1] * gx
+        n[2, x] = B[0, 2] * gz + B[1, 2] * gy + B[2, 2] * gx
+
+
+@serial
+def _add_row(F, M, w, n, out):  # type: ignore[no-untyped-def]
+    """The row's sums; `out` starts at zero. Products are taken in float64: squares of slopes may be tiny."""
+    s0 = s1 = s2 = s3 = s4 = s5 = 0.0
+    for x in range(M.shape[0]):
+        f = np.float64(F[x]) if w[x] > 0 else 0.0
+        m = np.float64(M[x])
+        s0 += w[x]
+        s1 += f
+        s2 += m
+        s3 += f * f
+        s4 += m * m
+        s5 += f * m
+    out[0], out[1], out[2], out[3], out[4], out[5] = s0, s1, s2, s3, s4, s5
+    for a in range(3):
+        p0 = p1 = f0 = f1 = m0 = m1 = 0.0
+        for x in range(M.shape[0]):
+            g = np.float64(n[a, x])
+            gf = g * F[x] if w[x] > 0 else 0.0
+            gm = g * M[x]
+            p0 += g
+            p1 += g * x
+            f0 += gf
+            f1 += gf * x
+            m0 += gm
+            m1 += gm * x
+        k = SUMS + 2 * a
+        out[k], out[k + 1] = p0, p1
+        out[k + 6], out[k + 7] = f0, f1
+        out[k + 12], out[k + 13] = m0, m1
+    k = SUMS + SLOPES
+    for a in range(3):
+        for b in range(a, 3):
+            q0 = q1 = q2 = 0.0
+            for x in range(M.shape[0]):
+                g = np.float64(n[a, x]) * n[b, x]
+                q0 += g
+                q1 += g * x
+                q2 += g * x * x
+            out[k], out[k + 1], out[k + 2] = q0, q1, q2
+            k += 3
+
+
+@parallel
+def _moments(F, img, stride, A, fmask, mmask, rows):  # type: ignore[no-untyped-def]
+    D, H, W = F.shape
+    B = A.astype(np.float32)
+    for row in prange(D * H):
+        z = row // H
+        y = row - z * H
+        M = np.empty(W, F.dtype)
+        w = np.empty(W, F.dtype)
+        n = np.empty((3, W), F.dtype)
+        _sample_row(img, stride, A, B, fmask, mmask, z, y, M, w, n)
+        _add_row(F[z, y], M, w, n, rows[z, y])
+
+
+@parallel
+def _gradient(grad, rows):  # type: ignore[no-untyped-def]
+    _, D, H, W = grad.shape
+    for row in prange(D * H):
+        z = row // H
+        y = row - z * H
+        for a in range(3):
+            s = t = 0.0
+            for x in range(W):
+                g = np.float64(grad[a, z, y, x])
+                s += g
+                t += g * x
+            rows[z, y, a, 0] = s
+            rows[z, y, a, 1] = t
+
+
+def affine_moments(
+    fixed: Tensor,
+    moving: Tensor,
+    matrix: Tensor,
+    *,
+    fixed_mask: Tensor | None = None,
+    moving_mask: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Sums of intensities, of slopes times position and of their products; see the reference."""
+    depth, height, _ = fixed.shape
+    rows = np.empty((depth, height, SUMS + SLOPES + PRODUCTS))
+    A = matrix_array(matrix).copy()
+    if depth == 1 and moving.shape[0] == 1:
+        A[0] = 0.0  # two slices are one plane: there is no z to leave
+    strides_ = strides(tuple(moving.shape))
+    _moments(array(fixed), array(moving), strides_, A, mask_array(fixed_mask), mask_array(moving_mask), rows)
+    slopes = _with_position(rows[..., SUMS : SUMS + SLOPES].reshape(depth, height, 9, 2)).reshape(3, 12)
+    products = _products(rows[..., SUMS + SLOPES :].reshape(depth, height, 6, 3))
+    return (
+        torch.from_numpy(rows[..., :SUMS].sum(axis=(0, 1))),
+        torch.from_numpy(slopes),
+        torch.from_numpy(products),
+    )
+
+
+def affine_gradient(gradient: Tensor) -> Tensor:
+    """Derivative of a cost by an affine displacement, from that by every voxel's; see the reference."""
+    _, depth, height, _ = gradient.shape
+    rows = np.empty((depth, height, 3, 2))
+    _gradient(array(gradient), rows)
+    return torch.from_numpy(_with_position(rows))
+
+
+def _with_position(rows: Any) -> Any:
+    """(D, H, K, 2) row sums times (1, x) -> (K, 4) sums times (z, y, x, 1)."""
+    z, y = np.arange(rows.shape[0], dtype=np.float64), np.arange(rows.shape[1], dtype=np.float64)
+    by_y = np.einsum("zykp,yq->zkpq", rows, np.stack([np.ones_like(y), y], 1))
+    one, with_z = by_y.sum(0), np.einsum("zkpq,z->kpq", by_y, z)
+    return np.stack([with_z[:, 0, 0], one[:, 0, 1], one[:, 1, 0], one[:, 0, 0]], axis=1)
+
+
+def _products(rows: Any) -> Any:
+    """(D, H, 6, 3) row sums of products of n times (1, x, x²) -> (12, 12) sum of (n ⊗ X)(n ⊗ X)ᵀ."""
+    z, y = np.arange(rows.shape[0], dtype=np.float64), np.arange(rows.shape[1], dtype=np.float64)
+    by_y = np.einsum("zykp,yq->zkpq", rows, np.stack([np.ones_like(y), y, y * y], 1))
+    powers = np.einsum("zkpq,zr->kpqr", by_y, np.stack([np.ones_like(z), z, z * z], 1))  # k, x, y, z
+    position = [(0, 0, 1), (0, 1, 0), (1, 0, 0), (0, 0, 0)]  # the powers of (x, y, z) in z, y, x, 1
+    result = np.empty((3, 4, 3, 4))
+    for k, (a, b) in enumerate(PAIRS):
+        for i, p in enumerate(position):
+            for j, q in enumerate(position):
+                entry = powers[(k, *np.add(p, q))]
+                result[a, i, b, j] = result[b, i, a, j] = entry
+    return result.reshape(12, 12)

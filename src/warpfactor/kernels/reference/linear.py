@@ -1,0 +1,59 @@
+"""Sums over the voxels from which costs, gradients and Gauss-Newton matrices of an affine follow."""
+
+import torch
+from torch import Tensor
+
+from warpfactor.kernels.reference.interpolate import exact_type, voxel_indices
+from warpfactor.kernels.reference.match import match
+
+
+@torch.no_grad()
+def affine_moments(
+    fixed: Tensor,
+    moving: Tensor,
+    matrix: Tensor,
+    *,
+    fixed_mask: Tensor | None = None,
+    moving_mask: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Sums over the voxels x with weight, with X = (z, y, x, 1) and n = dM/du (3,), the slope of the warped image.
+
+    An affine displacement u(x) = E X moves the warped image by n ⊗ X per entry of E (3, 4): these sums hold the
+    squared difference and the correlation of the images, their gradient by E and their Gauss-Newton matrix.
+
+    Args:
+        fixed: (D, H, W), F.
+        moving: (D, H, W), M.
+        matrix: (3, 4), fixed voxel index to moving voxel index p.
+        fixed_mask, moving_mask: uint8 on their own grids; the weight is 1 where both, and p, are inside.
+
+    Returns:
+        (6,) sums of 1, F, M, F², M², F M; (3, 12) sums of n ⊗ X, F n ⊗ X, M n ⊗ X; (12, 12) sum of
+        (n ⊗ X)(n ⊗ X)ᵀ. Float64 (float32 where the device has none), on the CPU.
+    """
+    zero = fixed.new_zeros((3, *fixed.shape))
+    pair = match(fixed, moving, zero, matrix, fixed_mask, moving_mask, True)
+    exact = exact_type(fixed.device)
+    f, m, w = (t.to(exact).flatten() for t in (pair.fixed, pair.warped, pair.weight))
+    assert pair.slope is not None
+    motion = (pair.slope.to(exact)[:, None] * _homogeneous(fixed)).reshape(12, -1)
+    sums = torch.stack([w.sum(), f.sum(), m.sum(), (f * f).sum(), (m * m).sum(), (f * m).sum()])
+    slopes = torch.stack([motion.sum(1), motion @ f, motion @ m])
+    return sums.cpu(), slopes.cpu(), (motion @ motion.T).cpu()
+
+
+@torch.no_grad()
+def affine_gradient(gradient: Tensor) -> Tensor:
+    """(3, 4) derivative by E of a cost whose derivative by the displacement u(x) = E (z, y, x, 1) is given.
+
+    Args:
+        gradient: (3, D, H, W), d cost / du.
+    """
+    exact = exact_type(gradient.device)
+    return torch.einsum("azyx,bzyx->ab", gradient.to(exact), _homogeneous(gradient[0])).cpu()
+
+
+def _homogeneous(image: Tensor) -> Tensor:
+    """(4, D, H, W) maps of z, y, x and 1."""
+    z, y, x = voxel_indices(image.shape, image.device)
+    return torch.stack([t.expand(image.shape) for t in (z, y, x, torch.ones_like(z))])

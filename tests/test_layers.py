@@ -1,0 +1,76 @@
+"""The import arrows of the architecture hold: a module imports only from its own layer's package or from layers below."""
+
+import ast
+from pathlib import Path
+
+import warpfactor
+
+ROOT = Path(warpfactor.__file__).parent
+# Bottom to top; docs/architecture.md says what each is for.
+LAYERS = [
+    "errors",
+    "grid",
+    "kernels",
+    "itk",
+    "image",
+    "resample",
+    "transform",
+    "quality",
+    "phantom",
+    "io",
+    "similarity",
+    "optim",
+    "register",
+    "report",
+    "bench",
+    "cli",
+]
+
+
+def imported(path):
+    """Names of the warpfactor layers a file imports, absolute or relative."""
+    package = path.relative_to(ROOT).parts[:-1]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            prefix = ["warpfactor", *package[: len(package) - node.level + 1]] if node.level else []
+            base = ".".join([*prefix, *([node.module] if node.module else [])])
+            names = [f"{base}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for name in names:
+            parts = name.split(".")
+            if parts[0] == "warpfactor" and len(parts) > 1 and parts[1] in LAYERS:
+                yield parts[1]
+
+
+def test_imports_go_downwards():
+    wrong = []
+    for path in ROOT.rglob("*.py"):
+        layer = path.relative_to(ROOT).parts[0].removesuffix(".py")
+        if layer == "__init__":
+            continue
+        assert layer in LAYERS, f"{path.name} belongs to no layer; add it to LAYERS and docs/architecture.md"
+        wrong += [
+            f"{path.relative_to(ROOT)} imports {name}"
+            for name in imported(path)
+            if LAYERS.index(name) > LAYERS.index(layer)
+        ]
+    assert not wrong
+
+
+def test_files_stay_short():
+    long = [str(p.relative_to(ROOT)) for p in ROOT.rglob("*.py") if len(p.read_text().splitlines()) > 400]
+    assert not long
+
+
+def test_nothing_below_cli_prints():
+    printing = []
+    for path in ROOT.rglob("*.py"):
+        if path.relative_to(ROOT).parts[0] == "cli":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print":
+                printing.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert not printing
