@@ -1,4 +1,4 @@
-"""Where a linear registration may start: the world as it is, centres of frame and mass, principal axes, turns and shifts."""
+"""Where a linear registration may start: the world as it is, centres, principal axes, turns and shifts."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Overlap:
         """Between 0 and 1; a crop of the other image has 1 although most of the other one is outside it."""
         return max(
             self.fixed.share_inside(self.moving.grid, matrix),
-            self.moving.share_inside(self.fixed.grid, np.linalg.inv(matrix)),
+            self.moving.share_inside(self.fixed.grid, np.asarray(np.linalg.inv(matrix), dtype=np.float64)),
         )
 
 

@@ -1,22 +1,18 @@
-"""The linear stages: the best of several starts, then translation, rigid, similarity, affine from coarse to fine.
-
-Every stage is Levenberg-Marquardt on 2 to 12 parameters. The matrix is Gauss-Newton's where the metric has one; if not, it
-starts from one of like structure and BFGS corrects it. A step is kept only if the true cost falls, the images still
-overlap and the transform has not collapsed.
-"""
+"""The linear stages: the best of several starts, then translation, rigid, similarity, affine from coarse to fine."""
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from types import ModuleType
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from warpfactor.errors import InputError
-from warpfactor.grid import Matrix
+from warpfactor.grid import Grid, Matrix
 from warpfactor.register.initial import (
     STARTS,
     Overlap,
@@ -26,19 +22,15 @@ from warpfactor.register.initial import (
     shifted_starts,
     turned_starts,
 )
-from warpfactor.register.linear_cost import METRICS, Evaluation, LinearCost, linear_cost
-from warpfactor.register.linear_params import MOTIONS, Motion, Vector, centre_of, restrict, strain
+from warpfactor.register.linear_cost import METRICS, linear_cost
+from warpfactor.register.linear_params import MOTIONS, Motion, restrict
+from warpfactor.register.linear_solve import LEAST_OVERLAP, Report, Solver
 from warpfactor.register.pair import Scene, finest_spacing, level_scene
 
-LEAST_OVERLAP = 0.25  # of the smaller object
-LARGEST_STRAIN = 2.2  # of 2 log(stretch): a factor of 3 along any direction
-LARGEST_VOLUME = 1.1  # of |log det|: a factor of 3
-FIRST_DAMPING = 1e-3
-LARGEST_STEP = 4.0  # voxels of the level, at the image's corner
-SMALLEST_STEP = 0.02
-REJECTIONS = 6  # in a row, then the stage ends
 PROMISING = 4  # starts that are optimised
 SEARCH_ITERATIONS = 15
+RIVALS = 3  # of them that are compared at the second level
+SAME_PLACE_VOX = 1.0  # starts closer together than this, at the image's corner, are one
 
 
 @dataclass(frozen=True)
@@ -53,18 +45,18 @@ class LinearSettings:
         levels: spacing of each level in units of the fixed image's finest spacing, coarse to fine.
         iterations: at most this many per stage, one limit per level.
         starts: what is tried, of initial.STARTS; not used when a start is given.
-        tolerance: a stage ends when two steps in a row lower the cost by less than this fraction.
+        tolerance: a stage ends when a step promises to lower the cost by less than this fraction.
         prior: weight of the squared strain (log stretch) beside the cost; keeps an affine from collapsing.
     """
 
     dof: str = "affine"
     metric: str = "lncc"
-    window: int = 5
+    window: int = 7
     bins: int = 32
     levels: tuple[float, ...] = (8, 4, 2)
     iterations: tuple[int, ...] = (50, 50, 20)
     starts: tuple[str, ...] = STARTS
-    tolerance: float = 1e-4
+    tolerance: float = 1e-5
     prior: float = 1e-2
 
     def __post_init__(self) -> None:
@@ -79,6 +71,12 @@ class LinearSettings:
                 f"{len(self.levels)} levels {self.levels} and {len(self.iterations)} iteration limits "
                 f"{self.iterations}: give one limit per level, and at least one level."
             )
+        if any(b >= a for a, b in itertools.pairwise(self.levels)) or self.levels[-1] < 1:
+            raise InputError(f"levels {self.levels} must fall from coarse to fine and end at 1 or above.")
+        if min(self.iterations) < 0 or self.tolerance < 0 or self.prior < 0:
+            raise InputError("iterations, tolerance and prior must not be negative.")
+        if self.window < 3 or self.window % 2 == 0:
+            raise InputError(f"LNCC window {self.window} must be odd and at least 3.")
 
 
 @dataclass(frozen=True)
@@ -143,227 +141,133 @@ def register_linear(
         settings: how.
         ops: kernels.
         start: 4x4, LPS mm, fixed to moving; the search for a start is left out.
-        progress: called after every iteration.
+        progress: called after every iteration of the stages, not of the search.
     """
     course = _Course(progress)
-    given = None if start is None else np.array(start, dtype=np.float64)
-    run = _Run(settings, ops, np.eye(4) if given is None else given, course)
-    levels = [level_scene(scene, factor, ops) for factor in settings.levels[:1]]
+    levels = _pyramid(scene, settings.levels, ops)
     overlap = Overlap.of(levels[0])
-    first = _Level(run, levels[0], overlap, settings.levels[0], settings.iterations[0])
-    chosen, costs = first.given(given) if given is not None else first.search()
-    matrix = restrict(chosen.matrix, settings.dof, centre_of(scene.fixed_grid))
-    for number, factor in enumerate(settings.levels):
-        images = levels[0] if number == 0 else level_scene(scene, factor, ops)
-        level = first if number == 0 else _Level(run, images, overlap, factor, settings.iterations[number])
-        for dof in _stages(settings.dof) if number == 0 else [settings.dof]:
-            matrix = level.optimize(matrix, dof)
-    matrix = restrict(matrix, settings.dof, centre_of(scene.fixed_grid))
-    return LinearResult(
-        matrix,
-        level.cost.evaluate(matrix).cost,
-        overlap.share(matrix),
-        tuple(course.records),
-        course.status,
-        chosen.name,
-        costs,
-    )
+    given = None if start is None else _given_start(start, settings.dof, scene.fixed_grid)
+    reference = np.eye(4) if given is None else given.matrix
+    solvers = [_solver(level, settings, ops, overlap, reference) for level in levels]
+    chosen, costs = _search(solvers[:2], settings) if given is None else _check(solvers[0], given)
+    matrix, status = chosen.matrix, "No iteration was asked for."
+    for number, (factor, solver) in enumerate(zip(settings.levels, solvers, strict=True)):
+        for dof in _stages(settings.dof) if number == 0 else (settings.dof,):
+            matrix, status = solver.solve(matrix, dof, settings.iterations[number], course.at(factor))
+    matrix = restrict(matrix, settings.dof, scene.fixed_grid)
+    cost = solvers[-1].cost.evaluate(matrix).cost
+    return LinearResult(matrix, cost, overlap.share(matrix), tuple(course.records), status, chosen.name, costs)
 
 
 class _Course:
-    """What has happened so far: the records, the clock, and why the last stage stopped."""
+    """The records so far, and the clock."""
 
     def __init__(self, progress: Progress | None) -> None:
         self.records: list[LinearRecord] = []
-        self.status = "No iteration was asked for."
         self._progress = progress
         self._began = time.perf_counter()
 
-    def add(self, level: float, dof: str, cost: float, damping: float, accepted: bool) -> None:
-        record = LinearRecord(level, dof, cost, damping, accepted, time.perf_counter() - self._began)
-        self.records.append(record)
-        if self._progress is not None:
-            self._progress(record)
+    def at(self, level: float) -> Report:
+        """What a solver calls after every iteration at a level."""
+
+        def report(dof: str, cost: float, damping: float, accepted: bool) -> None:
+            record = LinearRecord(level, dof, cost, damping, accepted, time.perf_counter() - self._began)
+            self.records.append(record)
+            if self._progress is not None:
+                self._progress(record)
+
+        return report
 
 
-@dataclass(frozen=True)
-class _Run:
-    """What is the same at all levels; strains are measured against `reference`."""
-
-    settings: LinearSettings
-    ops: ModuleType
-    reference: Matrix
-    course: _Course
+def _pyramid(scene: Scene, factors: tuple[float, ...], ops: ModuleType) -> list[Scene]:
+    """The levels, coarse to fine; the coarser ones are made from the finest, which is cheaper to read."""
+    finest = level_scene(scene, factors[-1], ops)
+    ratio = finest_spacing(scene.fixed_grid) / finest_spacing(finest.fixed_grid)
+    return [*(level_scene(finest, f * ratio, ops) for f in factors[:-1]), finest]
 
 
-@dataclass(frozen=True)
-class _Point:
-    """A transform with its cost (prior included), and gradient and curvature by the motion's parameters."""
-
-    matrix: Matrix
-    cost: float
-    gradient: Vector
-    curvature: NDArray[np.float64] | None
+def _solver(scene: Scene, settings: LinearSettings, ops: ModuleType, overlap: Overlap, reference: Matrix) -> Solver:
+    cost = linear_cost(scene, settings.metric, ops, window=settings.window, bins=settings.bins)
+    return Solver(scene, cost, overlap, reference, settings.prior, settings.tolerance)
 
 
-class _Level:
-    """The images of one level, their cost, and the optimiser on it."""
-
-    def __init__(self, run: _Run, scene: Scene, overlap: Overlap, factor: float, iterations: int) -> None:
-        s = run.settings
-        self.run, self.scene, self.overlap = run, scene, overlap
-        self.factor, self.iterations = factor, iterations
-        self.cost: LinearCost = linear_cost(scene, s.metric, run.ops, window=s.window, bins=s.bins)
-
-    def search(self) -> tuple[Start, dict[str, float]]:
-        """The best start after a few rigid steps from the most promising ones, and what every start cost."""
-        names = self.run.settings.starts
-        tried = {s.name: (s, self.rank(s.matrix)) for s in plain_starts(self.overlap, names)}
-
-        def attempt(starts: list[Start]) -> None:
-            tried.update({s.name: (s, self.rank(s.matrix)) for s in starts})
-
-        def best(count: int) -> list[Start]:
-            return [s for s, _ in sorted(tried.values(), key=lambda t: t[1])[:count]]
-
-        plain = best(2)
-        if "axes" in names and self.run.settings.dof != "translation":
-            attempt(axes_starts(self.overlap))
-        for start in plain:
-            if "turns" in names and self.run.settings.dof != "translation":
-                attempt(turned_starts(self.overlap, start))
-            if "shifts" in names:
-                attempt(shifted_starts(self.overlap, start))
-        costs = {name: cost for name, (_, cost) in tried.items()}
-        self._check_overlap(max(self.overlap.share(s.matrix) for s, _ in tried.values()))
-        silent = _Level.__new__(_Level)
-        silent.__dict__.update(self.__dict__)
-        silent.run = replace(self.run, course=_Course(None))
-        silent.iterations = min(self.iterations, SEARCH_ITERATIONS)
-        refined = []
-        for start in {s.name: s for s in [*plain[:1], *best(PROMISING)]}.values():
-            dof = "translation" if self.run.settings.dof == "translation" else "rigid"
-            matrix = silent.optimize(silent.optimize(start.matrix, "translation"), dof)
-            refined.append((self.rank(matrix), Start(start.name, matrix)))
-            self.run.course.records  # noqa: B018
-        return min(refined, key=lambda r: r[0])[1], costs
-
-    def given(self, matrix: Matrix) -> tuple[Start, dict[str, float]]:
-        self._check_overlap(self.overlap.share(matrix))
-        return Start("given", matrix), {"given": self.rank(matrix)}
-
-    def rank(self, matrix: Matrix) -> float:
-        """The cost by which starts are compared: what lies outside the other image counts as unlike."""
-        share, worst = self.overlap.share(matrix), self.cost.worst
-        cost = self.cost.evaluate(matrix).cost
-        return worst - (worst - cost) * share if share >= LEAST_OVERLAP else np.inf
-
-    def _check_overlap(self, share: float) -> None:
-        if share < LEAST_OVERLAP:
-            raise InputError(
-                f"The images hardly overlap: {share:.0%} of the smaller object lies inside the other image. "
-                "Check their positions in space or the initial transform, or let the centres be tried as starts."
-            )
-
-    def optimize(self, matrix: Matrix, dof: str) -> Matrix:
-        """The best transform of the group `dof` applied before `matrix`."""
-        motion = Motion.on(self.scene.fixed_grid, dof, finest_spacing(self.scene.fixed_grid))
-        here = self._point(matrix, motion)
-        if not np.isfinite(here.cost):
-            return matrix
-        curvature = here.curvature if here.curvature is not None else self._first_curvature(here, motion)
-        damping, calm, refused = FIRST_DAMPING, 0, 0
-        for _ in range(self.iterations):
-            theta, step = _bounded_step(here.gradient, curvature, damping, motion)
-            if motion.reach(step) < SMALLEST_STEP and refused == 0:
-                self.run.course.status = "Converged: the steps became tiny."
-                break
-            there = self._point(here.matrix @ step, motion)
-            predicted = -float(here.gradient @ theta + theta @ curvature @ theta / 2)
-            accepted = there.cost < here.cost
-            self.run.course.add(self.factor, dof, there.cost, damping, accepted)
-            gain = (here.cost - there.cost) / max(predicted, 1e-300)
-            if np.isfinite(there.cost):
-                if there.curvature is None:
-                    curvature = _bfgs(curvature, theta, there.gradient - here.gradient)
-                elif accepted:
-                    curvature = there.curvature
-            damping = float(np.clip(damping * (0.2 if gain > 0.7 else 1.0 if gain > 0.25 else 5.0), 1e-6, 1e6))
-            if not accepted:
-                refused += 1
-                if refused >= REJECTIONS:
-                    self.run.course.status = "No step lowered the cost any more."
-                    break
-                continue
-            refused = 0
-            calm = calm + 1 if here.cost - there.cost < self.run.settings.tolerance * abs(here.cost) else 0
-            here = there
-            if calm >= 2:
-                self.run.course.status = "Converged: the cost flattened."
-                break
-        else:
-            self.run.course.status = "The iteration limit was reached."
-        return here.matrix
-
-    def _point(self, matrix: Matrix, motion: Motion) -> _Point:
-        nothing = _Point(matrix, np.inf, np.zeros(len(motion.generators)), None)
-        if self.overlap.share(matrix) < LEAST_OVERLAP:
-            return nothing
-        stretch = strain(matrix, self.run.reference)
-        if np.abs(stretch).max() > LARGEST_STRAIN or abs(np.trace(stretch)) / 2 > LARGEST_VOLUME:
-            return nothing
-        found = self.cost.evaluate(matrix)
-        cost = found.cost + self.run.settings.prior * float((stretch**2).sum()) / 4
-        prior, prior_curvature = self._prior(stretch, motion)
-        curvature = None
-        if found.curvature is not None:
-            curvature = motion.jacobian.T @ found.curvature @ motion.jacobian + prior_curvature
-        return _Point(matrix, cost, motion.jacobian.T @ found.gradient + prior, curvature)
-
-    def _prior(self, stretch: Matrix, motion: Motion) -> tuple[Vector, NDArray[np.float64]]:
-        """Gradient and curvature of weight |log stretch|², by θ."""
-        reference = self.run.reference[:3, :3]
-        inverse = np.linalg.inv(reference)
-        parts = np.stack([reference @ g[:3, :3] @ inverse for g in motion.generators])
-        parts = (parts + parts.transpose(0, 2, 1)) / 2
-        weight = self.run.settings.prior
-        return weight * np.einsum("kab,ab->k", parts, stretch), 2 * weight * np.einsum("kab,lab->kl", parts, parts)
-
-    def _first_curvature(self, here: _Point, motion: Motion) -> NDArray[np.float64]:
-        structure = motion.jacobian.T @ self.cost.curvature(here.matrix) @ motion.jacobian
-        _, prior = self._prior(np.zeros((3, 3)), motion)
-        return structure + prior
+def _stages(dof: str) -> tuple[str, ...]:
+    """The groups up to `dof`."""
+    return MOTIONS[: MOTIONS.index(dof) + 1]
 
 
-def _stages(dof: str) -> list[str]:
-    """Rigid was done in the search; then the ones up to `dof`."""
-    return list(MOTIONS[: MOTIONS.index(dof) + 1])
+def _search(solvers: Sequence[Solver], settings: LinearSettings) -> tuple[Start, dict[str, float]]:
+    """The best start, and what every start cost: a coarse level ranks them all, a finer one decides among the few.
+
+    Args:
+        solvers: of the levels that are searched, coarse to fine.
+    """
+    coarse = solvers[0]
+    starts = _starts(coarse, settings)
+    costs = {s.name: coarse.rank(s.matrix) for s in starts}
+    _require_overlap(max(coarse.overlap.share(s.matrix) for s in starts), min(costs.values()))
+    rivals = sorted(_distinct(starts, coarse), key=lambda s: costs[s.name])[:PROMISING]
+    for solver in solvers:
+        refined = _distinct([_refine(solver, s, settings) for s in rivals], solver)
+        rivals = sorted(refined, key=lambda s: solver.rank(s.matrix))[:RIVALS]
+    return rivals[0], costs
 
 
-def _bounded_step(
-    gradient: Vector, curvature: NDArray[np.float64], damping: float, motion: Motion
-) -> tuple[Vector, Matrix]:
-    """-(H + λ diag H)⁻¹ g, shortened so that no corner moves too far; θ and the 4x4 step."""
-    diagonal = np.maximum(np.diag(curvature), 1e-6 * np.trace(curvature) / len(curvature) + 1e-12)
-    theta = -np.linalg.solve(curvature + np.diag((damping + 1e-9) * diagonal), gradient)
-    step = motion.step(theta)
-    reach = motion.reach(step)
-    if reach > LARGEST_STEP:
-        theta = theta * (LARGEST_STEP / reach)
-        step = motion.step(theta)
-    return theta, step
+def _refine(solver: Solver, start: Start, settings: LinearSettings) -> Start:
+    """The start after a few steps of translation and, if allowed, rotation."""
+    matrix = start.matrix
+    for dof in _stages(settings.dof)[:2]:
+        matrix, _ = solver.solve(matrix, dof, min(SEARCH_ITERATIONS, max(settings.iterations)))
+    return Start(start.name, matrix)
 
 
-def _bfgs(curvature: NDArray[np.float64], s: Vector, y: Vector) -> NDArray[np.float64]:
-    """Powell's damped BFGS: stays positive definite, whatever the change y of the gradient along s."""
-    bs = curvature @ s
-    sbs, sy = float(s @ bs), float(s @ y)
-    if sbs <= 0:
-        return curvature
-    mix = 1.0 if sy >= 0.2 * sbs else 0.8 * sbs / (sbs - sy)
-    r = mix * y + (1 - mix) * bs
-    result: NDArray[np.float64] = curvature - np.outer(bs, bs) / sbs + np.outer(r, r) / float(s @ r)
-    return result
+def _distinct(starts: Sequence[Start], solver: Solver) -> list[Start]:
+    """The starts; of those that are in the same place only the first."""
+    motion = Motion.on(solver.scene.fixed_grid, "rigid", finest_spacing(solver.scene.fixed_grid))
+    found: list[Start] = []
+    for start in starts:
+        apart = (np.asarray(np.linalg.solve(s.matrix, start.matrix), dtype=np.float64) for s in found)
+        if all(motion.reach(step) >= SAME_PLACE_VOX for step in apart):
+            found.append(start)
+    return found
+
+
+def _starts(solver: Solver, settings: LinearSettings) -> list[Start]:
+    """All that is asked for: plain ones first, then turns and shifts around the two best of these."""
+    overlap, names = solver.overlap, settings.starts
+    turns = settings.dof != "translation"
+    plain = plain_starts(overlap, names)
+    found = [*plain, *(axes_starts(overlap) if turns and "axes" in names else [])]
+    for start in sorted(plain, key=lambda s: solver.rank(s.matrix))[:2]:
+        found += turned_starts(overlap, start) if turns and "turns" in names else []
+        found += shifted_starts(overlap, start) if "shifts" in names else []
+    return found
+
+
+def _check(solver: Solver, given: Start) -> tuple[Start, dict[str, float]]:
+    cost = solver.rank(given.matrix)
+    _require_overlap(solver.overlap.share(given.matrix), cost)
+    return given, {given.name: cost}
+
+
+def _require_overlap(share: float, cost: float) -> None:
+    if share < LEAST_OVERLAP:
+        raise InputError(
+            f"The images hardly overlap: {share:.0%} of the smaller object lies inside the other image. "
+            "Check their positions in space and the initial transform, or let the centres be tried as starts."
+        )
+    if not np.isfinite(cost):
+        raise InputError(
+            "The images have no voxels with contrast in common where both masks allow them; check the masks."
+        )
+
+
+def _given_start(start: ArrayLike, dof: str, grid: Grid) -> Start:
+    matrix = np.array(start, dtype=np.float64)
+    whole = matrix.shape == (4, 4) and bool(np.all(np.isfinite(matrix)))
+    if not (whole and np.array_equal(matrix[3], (0, 0, 0, 1)) and np.linalg.cond(matrix[:3, :3]) < 1e6):
+        raise InputError("The initial transform must be an invertible 4x4 matrix whose last row is 0 0 0 1.")
+    return Start("given", restrict(matrix, dof, grid))
 
 
 def _one_of(what: str, value: str, allowed: tuple[str, ...]) -> None:

@@ -1,7 +1,7 @@
 """How a linear transform may move: the generators of a group of motions, and what keeps a transform in that group.
 
-A transform is changed by what comes before it, T <- T exp(sum of θ_k G_k). The generators turn, scale and shear about the
-centre of the fixed image, and θ is scaled so that a unit moves the corner of the image by about a voxel.
+A transform is changed by what comes before it, T <- T exp(sum of θ_k G_k). The generators turn, scale and shear
+about the centre of the fixed image, and θ is scaled so that a unit moves the image's corner by about a voxel.
 """
 
 from __future__ import annotations
@@ -57,18 +57,33 @@ class Motion:
         return float(np.linalg.norm(moved[:, :3], axis=1).max()) / self.unit_mm
 
 
-def restrict(matrix: Matrix, dof: str, centre: Vector) -> Matrix:
-    """The nearest transform of the group `dof` that takes `centre` to the same place."""
+def restrict(matrix: Matrix, dof: str, grid: Grid) -> Matrix:
+    """The nearest transform of the group `dof` that takes the middle of the fixed grid to the same place.
+
+    Of a slice only its plane is scaled, never its normal.
+    """
+    centre, frame = centre_of(grid), plane_axes(grid)
+    free = 2 if grid.shape[0] == 1 else 3
     linear = matrix[:3, :3]
-    u, s, vt = np.linalg.svd(linear)
-    u = u * np.array([1.0, 1.0, np.sign(np.linalg.det(u @ vt))])
     if dof == "translation":
         linear = np.eye(3)
-    elif dof == "rigid":
-        linear = u @ vt
-    elif dof == "similarity":
-        linear = float(np.prod(s)) ** (1 / 3) * (u @ vt)
+    elif dof != "affine":
+        u, stretches, vt = np.linalg.svd(linear @ frame[:, :free], full_matrices=False)
+        rotation = _right_handed(u, vt)
+        scale = np.ones(3)
+        if dof == "similarity":
+            scale[:free] = np.exp(np.log(stretches).mean())
+        linear = rotation * scale @ frame.T
     return about(centre, linear, matrix[:3, :3] @ centre + matrix[:3, 3])
+
+
+def _right_handed(u: Matrix, vt: Matrix) -> Matrix:
+    """(3, 3) rotation nearest to u vt; of a slice the first two columns are given and the third is their normal."""
+    if vt.shape[0] == 2:
+        plane = u @ vt
+        return np.column_stack([plane, np.cross(plane[:, 0], plane[:, 1])])
+    signs = np.array([1.0, 1.0, np.sign(np.linalg.det(u) * np.linalg.det(vt))])
+    return np.asarray(u * signs @ vt)
 
 
 def about(centre: Vector, linear: Matrix, target: Vector) -> Matrix:
@@ -96,7 +111,8 @@ def plane_axes(grid: Grid) -> Matrix:
 
 def centre_of(grid: Grid) -> Vector:
     """(3,) world point in the middle of a grid."""
-    return grid.index_to_world((np.asarray(grid.shape) - 1) / 2)[0]
+    middle: Vector = grid.index_to_world((np.asarray(grid.shape) - 1) / 2)[0]
+    return middle
 
 
 def _generators(grid: Grid, dof: str, unit_mm: float) -> NDArray[np.float64]:
@@ -111,7 +127,7 @@ def _generators(grid: Grid, dof: str, unit_mm: float) -> NDArray[np.float64]:
     if dof != "translation":
         linear += [_unit(b, a) - _unit(a, b) for a, b in planes]
     if dof == "similarity":
-        linear += [np.eye(3)]
+        linear += [np.diag([1.0, 1.0, 0.0 if flat else 1.0])]
     if dof == "affine":
         linear += [_unit(a, b) + _unit(b, a) for a, b in planes]
         linear += [_unit(a, a) for a in range(2 if flat else 3)]

@@ -18,6 +18,7 @@ from warpfactor.register.deformable import Course, LevelSolver, Outcome, Progres
 from warpfactor.register.history import Record, Status
 from warpfactor.register.pair import Scene, level_scene
 from warpfactor.register.settings import Deformable
+from warpfactor.resample import VoxelMap
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ def register_deformable(
     course = Course(time.perf_counter(), progress, keep_interrupted)
     outcomes: list[tuple[float, str]] = []
     grid, warp = _start(scene, start)
+    through = np.eye(4) if affine is None else np.asarray(affine, dtype=np.float64)
     ended = Outcome.LIMIT
     for index, (factor, iterations) in enumerate(zip(settings.levels, settings.iterations, strict=True)):
         level = level_scene(scene, factor, ops)
@@ -70,7 +72,7 @@ def register_deformable(
         if settings.descent.name == "adam":
             course.moments = _carry_moments(course.moments, warp, grid, level.fixed_grid, ops)
         grid = level.fixed_grid
-        matrix = grid.voxel_map(level.moving_grid, affine)
+        matrix = VoxelMap(grid, None, through).matrix(level.moving_grid)
         warp, ended = LevelSolver(level, matrix, settings, ops, index).run(warp, factor, iterations, course)
         outcomes.append((factor, ended.value))
         if ended is Outcome.INTERRUPTED:

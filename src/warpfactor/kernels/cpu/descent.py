@@ -8,7 +8,7 @@ from numba import prange
 from torch import Tensor
 
 from .filters import column_sums, plane_sums, row_sums
-from .jit import array, inline, parallel, serial
+from .jit import array, exclusive, inline, parallel, serial
 
 FORMS = {"pointwise": 0, "root": 1, "plain": 2}
 BLOCKS = 6  # entries of a symmetric 3x3 matrix: zz, zy, zx, yy, yx, xx
@@ -210,12 +210,14 @@ def _single(weights: Sequence[float]) -> Any:
     return tuple(np.float32(w) for w in weights)
 
 
+@exclusive
 def norms(gradient: Tensor, weights: Sequence[float]) -> tuple[float, float, float]:
     """Σ |ĝ|², Σ |ĝ| and the number of voxels that have a gradient; see the reference."""
     squares, lengths, count = _norms(array(gradient), _single(weights)).sum(1)
     return float(squares), float(lengths), float(count)
 
 
+@exclusive
 def descend(
     gradient: Tensor, *, form: str, damping: float, weights: Sequence[float], residual: float = 1.0
 ) -> tuple[float, float]:
@@ -225,6 +227,7 @@ def descend(
     return _summary(_descend(array(gradient), FORMS[form], damping, _single(weights), residual))
 
 
+@exclusive
 def tile(
     gradient: Tensor,
     *,
@@ -239,6 +242,7 @@ def tile(
     return _summary(stats.reshape(2, -1))
 
 
+@exclusive
 def adam(
     gradient: Tensor,
     first: Tensor,

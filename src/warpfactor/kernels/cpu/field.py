@@ -8,7 +8,7 @@ import torch
 from numba import prange
 from torch import Tensor
 
-from .jit import array, inline, parallel, split, strides, value
+from .jit import array, exclusive, inline, parallel, split, strides, value
 
 
 @inline
@@ -133,6 +133,7 @@ def _field_strides(field: Tensor) -> tuple[int, int, int]:
     return strides(tuple(field.shape[1:]))
 
 
+@exclusive
 def compose(warp: Tensor, step: Tensor, *, scale: float = 1.0, out: Tensor | None = None) -> Tensor:
     """x -> s step(x) + warp(x + s step(x)); `out` may be `step`; see the reference."""
     result = torch.empty_like(warp) if out is None else out
@@ -140,6 +141,7 @@ def compose(warp: Tensor, step: Tensor, *, scale: float = 1.0, out: Tensor | Non
     return result
 
 
+@exclusive
 def resize(field: Tensor, shape: Sequence[int], scale: Sequence[float], offset: Sequence[float]) -> Tensor:
     """Field sampled at index scale * i + offset for every output index i; see the reference."""
     out = torch.empty((field.shape[0], *shape), dtype=field.dtype)
@@ -149,6 +151,7 @@ def resize(field: Tensor, shape: Sequence[int], scale: Sequence[float], offset: 
     return out
 
 
+@exclusive
 def jacobian_determinant(displacement: Tensor) -> Tensor:
     """det(I + du/dx) per voxel; see the reference."""
     out = torch.empty(displacement.shape[1:], dtype=displacement.dtype)
@@ -156,6 +159,7 @@ def jacobian_determinant(displacement: Tensor) -> Tensor:
     return out
 
 
+@exclusive
 def invert(
     displacement: Tensor, *, start: Tensor | None = None, iterations: int = 50, tolerance: float = 1e-3
 ) -> tuple[Tensor, Tensor]:

@@ -10,7 +10,7 @@ import torch
 from numba import prange
 from torch import Tensor
 
-from .jit import array, mask_array, matrix_array, parallel, serial, split, strides, unclamped, value_gradient
+from .jit import array, exclusive, mask_array, matrix_array, parallel, serial, split, strides, unclamped, value_gradient
 from .warp import weight_at
 
 SUMS = 6  # w, F, M, FF, MM, FM
@@ -52,6 +52,22 @@ def _sample_row(img, stride, A, B, fmask, mmask, z, y, M, w, n):  # type: ignore
 
 
 @serial
+def _add_products(n, out):  # type: ignore[no-untyped-def]
+    """The row's sums of the six products of the vectors n, times 1, x and x²."""
+    k = 0
+    for a in range(3):
+        for b in range(a, 3):
+            q0 = q1 = q2 = 0.0
+            for x in range(n.shape[1]):
+                g = np.float64(n[a, x]) * n[b, x]
+                q0 += g
+                q1 += g * x
+                q2 += g * x * x
+            out[k], out[k + 1], out[k + 2] = q0, q1, q2
+            k += 3
+
+
+@serial
 def _add_row(F, M, w, n, out):  # type: ignore[no-untyped-def]
     """The row's sums; `out` starts at zero. Products are taken in float64: squares of slopes may be tiny."""
     s0 = s1 = s2 = s3 = s4 = s5 = 0.0
@@ -81,17 +97,7 @@ def _add_row(F, M, w, n, out):  # type: ignore[no-untyped-def]
         out[k], out[k + 1] = p0, p1
         out[k + 6], out[k + 7] = f0, f1
         out[k + 12], out[k + 13] = m0, m1
-    k = SUMS + SLOPES
-    for a in range(3):
-        for b in range(a, 3):
-            q0 = q1 = q2 = 0.0
-            for x in range(M.shape[0]):
-                g = np.float64(n[a, x]) * n[b, x]
-                q0 += g
-                q1 += g * x
-                q2 += g * x * x
-            out[k], out[k + 1], out[k + 2] = q0, q1, q2
-            k += 3
+    _add_products(n, out[SUMS + SLOPES :])
 
 
 @parallel
@@ -109,7 +115,7 @@ def _moments(F, img, stride, A, fmask, mmask, rows):  # type: ignore[no-untyped-
 
 
 @parallel
-def _gradient(grad, rows):  # type: ignore[no-untyped-def]
+def _gradient(grad, rows, products):  # type: ignore[no-untyped-def]
     _, D, H, W = grad.shape
     for row in prange(D * H):
         z = row // H
@@ -122,8 +128,10 @@ def _gradient(grad, rows):  # type: ignore[no-untyped-def]
                 t += g * x
             rows[z, y, a, 0] = s
             rows[z, y, a, 1] = t
+        _add_products(grad[:, z, y], products[z, y])
 
 
+@exclusive
 def affine_moments(
     fixed: Tensor,
     moving: Tensor,
@@ -149,12 +157,15 @@ def affine_moments(
     )
 
 
-def affine_gradient(gradient: Tensor) -> Tensor:
-    """Derivative of a cost by an affine displacement, from that by every voxel's; see the reference."""
+@exclusive
+def affine_gradient(gradient: Tensor) -> tuple[Tensor, Tensor]:
+    """Sums of a gradient times position, and of their products; see the reference."""
     _, depth, height, _ = gradient.shape
     rows = np.empty((depth, height, 3, 2))
-    _gradient(array(gradient), rows)
-    return torch.from_numpy(_with_position(rows))
+    products = np.empty((depth, height, PRODUCTS))
+    _gradient(array(gradient), rows, products)
+    total = _with_position(rows).reshape(12)
+    return torch.from_numpy(total), torch.from_numpy(_products(products.reshape(depth, height, 6, 3)))
 
 
 def _with_position(rows: Any) -> Any:

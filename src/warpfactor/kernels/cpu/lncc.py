@@ -1,8 +1,8 @@
 """CPU form of `lncc`: value and gradient in one pass over z with rings of planes.
 
-For every plane two parallel regions run over chunks of rows. The first completes the adjoint sums, finishes the
-plane that leaves the pipeline, samples the plane that enters it and sums products along x. The second sums along y
-and z and takes the correlation. Box windows are running sums, so the cost does not depend on their size. Only the
+For every batch of planes two parallel regions run over chunks of rows. The first completes the adjoint sums, finishes
+the planes that leave the pipeline, samples the planes that enter it and sums products along x. The second sums along
+y and z and takes the correlation. Box windows are running sums, so the cost does not depend on their size. Only the
 gradient itself is as large as the image: it first holds dM/du and is then multiplied in place.
 
 Plane indices: `z` enters, `zc = z - r` has complete window sums, `zo = z - 2r` has complete adjoint sums and leaves.
@@ -15,12 +15,13 @@ from numba import prange
 from torch import Tensor
 
 from .filters import column_sums, gaussian_taps, plane_sums, product_sums, product_taps, row_sums
-from .jit import NO_GRADIENT, array, mask_array, matrix_array, parallel, serial, strides
+from .jit import NO_GRADIENT, array, exclusive, mask_array, matrix_array, parallel, serial, strides
 from .warp import sample_row, symmetrize_row
 
 SUMS = 6  # w, wF, wM, wFF, wMM, wFM
 ADJOINTS = 3  # a, b and (b mM - a mF), each over n: the gradient is F box(a) - M box(b) + box(b mM - a mF)
 CHUNKS = 8  # of rows; fixed, so that the result does not depend on the number of threads
+BATCH = 8  # planes between two barriers; a barrier costs up to 0.1 ms
 
 
 @serial
@@ -85,13 +86,15 @@ def _finish_row(Z2, F, M, w, exact, zo, y, grad):  # type: ignore[no-untyped-def
 @serial
 def _leave(z, lag, y0, y1, F, A3, S2, Z2, rho, M, w, radius, taps, flags, grad):  # type: ignore[no-untyped-def]
     """Rows y0..y1 after plane z was summed: complete the adjoint sums and multiply the plane that leaves."""
-    rz, ry, rx = radius
+    _, ry, rx = radius
     box, _, exact, symmetric, _ = flags
     n = F.shape[2]
     acc = np.empty((ADJOINTS, n))
     rows = np.empty((ADJOINTS, n), np.float32)
     sums = np.empty((ADJOINTS, n), np.float32)
     zo = z - lag
+    if zo >= F.shape[0]:
+        return
     for y in range(y0, y1):
         if exact:
             column_sums(A3, y, y == y0, ry, taps[1], box, acc, rows)
@@ -102,7 +105,7 @@ def _leave(z, lag, y0, y1, F, A3, S2, Z2, rho, M, w, radius, taps, flags, grad):
                 Z2[0, y, x] = A3[0, y, x]
         if zo >= 0:
             if symmetric:
-                symmetrize_row(F, zo, y, rho, zo % (rz + 1), grad)
+                symmetrize_row(F, zo, y, rho, zo % rho.shape[0], grad)
             _finish_row(Z2, F, M, w, exact, zo, y, grad)
 
 
@@ -150,37 +153,41 @@ def _lncc(F, img, stride, u, A, fmask, mmask, radius, taps, flat, flags, grad): 
     K = 2 * rz + 1
     lag = 2 * rz if flags[2] & want else rz
     B = A.astype(np.float32)
-    M = np.zeros((K, H, W), np.float32)
-    w = np.zeros((K, H, W), np.float32)
-    T = np.zeros((SUMS, H, W), np.float32)
+    M = np.zeros((K + BATCH, H, W), np.float32)
+    w = np.zeros((K + BATCH, H, W), np.float32)
+    T = np.zeros((BATCH, SUMS, H, W), np.float32)
     S = np.zeros((SUMS, K, H, W), np.float32)
     Z = np.zeros((SUMS, H, W))
-    A3 = np.zeros((ADJOINTS, H, W), np.float32)
+    A3 = np.zeros((BATCH, ADJOINTS, H, W), np.float32)
     S2 = np.zeros((ADJOINTS, K, H, W), np.float32)
     Z2 = np.zeros((ADJOINTS, H, W))
-    rho = np.zeros((rz + 1, H, W), np.float32)
+    rho = np.zeros((rz + 1 + BATCH, H, W), np.float32)
     chunks = min(H, CHUNKS)
-    part = np.zeros((2, chunks))
+    parts = np.zeros((2, BATCH, chunks))
     total = 0.0
     count = 0.0
-    for z in range(D + lag + 1):
+    for start in range(0, D + lag + BATCH, BATCH):
         for k in prange(chunks):
             y0, y1 = k * H // chunks, (k + 1) * H // chunks
-            if want & (z > 0):
-                _leave(z - 1, lag, y0, y1, F, A3, S2, Z2, rho, M, w, radius, taps, flags, grad)
-            _enter(z, y0, y1, F, img, stride, u, A, B, fmask, mmask, radius, taps, flags, M, w, T, grad)
-        if z < D + lag:
-            for k in prange(chunks):
-                y0, y1 = k * H // chunks, (k + 1) * H // chunks
-                t, c = _sum(z, y0, y1, F, M, w, T, S, Z, A3, rho, radius, taps, flat, flags)
-                part[0, k] = t
-                part[1, k] = c
+            for i in range(BATCH):
+                z = start + i
+                if want & (z >= BATCH):
+                    _leave(z - BATCH, lag, y0, y1, F, A3[i], S2, Z2, rho, M, w, radius, taps, flags, grad)
+                _enter(z, y0, y1, F, img, stride, u, A, B, fmask, mmask, radius, taps, flags, M, w, T[i], grad)
+        for k in prange(chunks):
+            y0, y1 = k * H // chunks, (k + 1) * H // chunks
+            for i in range(BATCH):
+                t, c = _sum(start + i, y0, y1, F, M, w, T[i], S, Z, A3[i], rho, radius, taps, flat, flags)
+                parts[0, i, k] = t
+                parts[1, i, k] = c
+        for i in range(BATCH):
             for k in range(chunks):
-                total += part[0, k]
-                count += part[1, k]
+                total += parts[0, i, k]
+                count += parts[1, i, k]
     return total, count
 
 
+@exclusive
 def lncc(
     fixed: Tensor,
     moving: Tensor,

@@ -11,7 +11,7 @@ import numpy as np
 from numba import prange
 from torch import Tensor
 
-from .jit import array, inline, mask_array, matrix_array, parallel, strides
+from .jit import array, exclusive, inline, mask_array, matrix_array, parallel, strides
 from .warp import sample_row
 
 CHUNKS = 16  # of planes; fixed, so that the result does not depend on the number of threads
@@ -117,6 +117,7 @@ def information(joint: Any) -> tuple[float, Any]:
     return float((joint * np.log(ratio)).sum()), table
 
 
+@exclusive
 def mi(
     fixed: Tensor,
     moving: Tensor,

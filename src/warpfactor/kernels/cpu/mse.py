@@ -4,7 +4,7 @@ import numpy as np
 from numba import prange
 from torch import Tensor
 
-from .jit import NO_GRADIENT, array, mask_array, matrix_array, parallel, strides
+from .jit import NO_GRADIENT, array, exclusive, mask_array, matrix_array, parallel, strides
 from .warp import sample_row, symmetrize_row
 
 TINY = np.float32(1e-20)  # as in the reference
@@ -52,6 +52,7 @@ def _mse(F, img, stride, u, A, fmask, mmask, symmetric, alpha, want, grad):  # t
     return total, count
 
 
+@exclusive
 def mse(
     fixed: Tensor,
     moving: Tensor,

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from .jit import (
     array,
+    exclusive,
     inline,
     is_inside,
     locate,
@@ -105,6 +106,7 @@ def _gradient(img, stride, u, A, outside, out, grad, inside):  # type: ignore[no
                 grad[2, z, y, x] = 0.0
 
 
+@exclusive
 def sample(
     image: Tensor,
     displacement: Tensor | None,
@@ -132,6 +134,7 @@ def sample(
     return out
 
 
+@exclusive
 def sample_gradient(
     image: Tensor, displacement: Tensor, matrix: Tensor, *, outside: float = 0.0
 ) -> tuple[Tensor, Tensor, Tensor]:

@@ -12,7 +12,7 @@ from numba import prange
 from torch import Tensor
 
 from ..taps import gaussian_kernel
-from .jit import array, parallel, serial
+from .jit import array, exclusive, parallel, serial
 
 IDENTITY = np.ones(1, np.float32)
 
@@ -125,6 +125,7 @@ def _box(field, radius):  # type: ignore[no-untyped-def]
             _box_lines(slab.copy(), rz, slab)
 
 
+@exclusive
 def smooth_gaussian(
     field: Tensor, sigma: Sequence[float], *, boundary: str = "nearest", truncate: float = 3.0
 ) -> Tensor:
@@ -139,6 +140,7 @@ def smooth_gaussian(
     return field
 
 
+@exclusive
 def smooth_box(field: Tensor, radius: Sequence[int]) -> Tensor:
     """Mean over (2r+1)-windows in place, truncated at the border; see the reference."""
     reach: Any = tuple(min(int(r), n - 1) for r, n in zip(radius, field.shape[1:], strict=True))

@@ -43,14 +43,20 @@ def affine_moments(
 
 
 @torch.no_grad()
-def affine_gradient(gradient: Tensor) -> Tensor:
-    """(3, 4) derivative by E of a cost whose derivative by the displacement u(x) = E (z, y, x, 1) is given.
+def affine_gradient(gradient: Tensor) -> tuple[Tensor, Tensor]:
+    """Sums over the voxels of g ⊗ X and of (g ⊗ X)(g ⊗ X)ᵀ, with X = (z, y, x, 1).
+
+    The first is the derivative by E of a cost under an affine displacement u(x) = E X. The second, for a cost that is a
+    sum of log-likelihoods, is Fisher's information on E.
 
     Args:
-        gradient: (3, D, H, W), d cost / du.
+        gradient: (3, D, H, W), g = d cost / du.
+
+    Returns:
+        (12,) and (12, 12), float64 (float32 where the device has none), on the CPU.
     """
-    exact = exact_type(gradient.device)
-    return torch.einsum("azyx,bzyx->ab", gradient.to(exact), _homogeneous(gradient[0])).cpu()
+    motion = (gradient.to(exact_type(gradient.device))[:, None] * _homogeneous(gradient[0])).reshape(12, -1)
+    return motion.sum(1).cpu(), (motion @ motion.T).cpu()
 
 
 def _homogeneous(image: Tensor) -> Tensor:

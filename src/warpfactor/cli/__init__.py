@@ -1,0 +1,1 @@
+"""The `warpfactor` command: parse, call, print. The only layer that prints."""

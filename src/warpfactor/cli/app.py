@@ -1,0 +1,103 @@
+"""The application: its commands, and what becomes of errors, warnings and Ctrl-C.
+
+Exit codes: 0 well, 2 wrong usage or input, 1 an error of ours, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import traceback
+import warnings
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+import warpfactor as wf
+from warpfactor.cli import apply, demo, evaluate, info, recipes, register, transforms
+from warpfactor.errors import WarpfactorError
+
+INPUT_ERROR, INTERNAL_ERROR, INTERRUPTED = 2, 1, 130
+
+
+class Group(TyperGroup):
+    """Commands whose errors are one sentence on stderr and an exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("always", category=UserWarning, module=r"warpfactor\.")
+            warnings.showwarning = _show_warning
+            try:
+                return super().invoke(ctx)
+            except WarpfactorError as error:
+                _fail(str(error), INPUT_ERROR)
+            except KeyboardInterrupt:
+                _fail("interrupted; nothing was written.", INTERRUPTED)
+            except MemoryError:
+                _fail("the memory is full; use a coarser image, or one that is cropped to what matters.", INPUT_ERROR)
+
+
+app = typer.Typer(
+    name="warpfactor",
+    cls=Group,
+    help="Register medical images: find the smooth, invertible warp that carries a moving image onto a fixed one.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("register")(register.command)
+app.command("apply")(apply.command)
+app.command("invert")(transforms.invert)
+app.command("compose")(transforms.compose)
+app.command("jacobian")(transforms.jacobian)
+app.command("evaluate")(evaluate.command)
+app.add_typer(recipes.app, name="recipes")
+app.command("info")(info.info)
+app.command("warmup")(info.warmup)
+app.command("demo")(demo.command)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"warpfactor {wf.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point; ends the process with its exit code."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _terminate)  # so that what is half written is cleared away
+    try:
+        app(args=arguments, prog_name="warpfactor")
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(INTERNAL_ERROR)
+    except Exception:
+        traceback.print_exc()
+        typer.echo("warpfactor: this is an error of warpfactor; please report it with `warpfactor info`.", err=True)
+        sys.exit(INTERNAL_ERROR)
+
+
+def _fail(message: str, code: int) -> None:
+    typer.echo(f"warpfactor: {' '.join(message.split())}", err=True)
+    raise typer.Exit(code)
+
+
+def _terminate(number: int, _frame: object) -> None:
+    sys.exit(128 + number)
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    typer.echo(f"warpfactor: warning: {' '.join(str(message).split())}", err=True)

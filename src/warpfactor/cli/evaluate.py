@@ -1,0 +1,157 @@
+"""`warpfactor evaluate`: overlap of labels, distance of surfaces and landmarks, folds; as table, JSON or CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import warpfactor as wf
+from warpfactor.cli import show
+from warpfactor.cli.options import Force, Result, Source, Transforms, read_source
+from warpfactor.errors import InputError
+
+FORMATS = ("table", "json", "csv")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One number: its name with the unit, the label it belongs to if any, its value."""
+
+    name: str
+    label: int | None
+    value: float
+
+
+def command(
+    result: Result = None,
+    transforms: Transforms = None,
+    fixed_labels: Annotated[Path | None, typer.Option(help="Label map of the fixed image.")] = None,
+    moving_labels: Annotated[
+        Path | None, typer.Option(help="Label map of the moving image; without a transform, one on the fixed grid.")
+    ] = None,
+    landmarks: Annotated[
+        Path | None, typer.Option(help="CSV with columns fixed_x ... moving_z or fix_x_lps ... mov_z_lps, LPS mm.")
+    ] = None,
+    form: Annotated[str, typer.Option("--format", help="table, json or csv.")] = "table",
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="File for JSON or CSV.")] = None,
+    force: Force = False,
+) -> None:
+    """Score a transform: Dice and 95 % surface distance per label, landmark errors, folds."""
+    if form not in FORMATS:
+        raise InputError(f"unknown format {form!r}; use one of {', '.join(FORMATS)}.")
+    if output is not None:
+        wf.io.check_free(output, force=force)
+    source = read_source(result, transforms) if result is not None or transforms else None
+    figures = [
+        *_label_figures(source, fixed_labels, moving_labels),
+        *_landmark_figures(source, landmarks),
+        *_fold_figures(source),
+    ]
+    if not figures:
+        raise InputError("there is nothing to evaluate; give a transform, two label maps or landmarks.")
+    _emit(figures, form, output, force=force)
+
+
+def _label_figures(source: Source | None, fixed: Path | None, moving: Path | None) -> list[Figure]:
+    if fixed is None and moving is None:
+        return []
+    if fixed is None or moving is None:
+        raise InputError("two label maps are compared; give both --fixed-labels and --moving-labels.")
+    truth, given = wf.read_labels(fixed), wf.read_labels(moving)
+    for image in (truth, given):
+        if not bool(image.data.any()):
+            raise InputError(f"{image.name}: the label map is empty; at least one voxel must have a label.")
+    if source is None:
+        carried = given.on_grid(truth.grid)
+    else:
+        carried = source.towards("fixed").resample(given, truth.grid, mode="label")
+    dice = wf.quality.dice_figures(truth.data[0], carried.data[0])
+    distance = wf.quality.hausdorff95(truth.data[0], carried.data[0], spacing_mm=truth.grid.spacing_mm)
+    figures = [Figure("dice", label, value) for label, value in dice.per_label.items()]
+    figures += [Figure("hausdorff95_mm", label, value) for label, value in distance.items()]
+    mean = sum(distance.values()) / len(distance) if distance else math.nan
+    return [*figures, Figure("dice_mean", None, dice.mean), Figure("hausdorff95_mean_mm", None, mean)]
+
+
+def _landmark_figures(source: Source | None, path: Path | None) -> list[Figure]:
+    if path is None:
+        return []
+    points = wf.io.read_landmarks(path)
+    errors = {"before": wf.quality.target_registration_error(points.fixed, points.moving)}
+    if source is not None:
+        mapped = source.transform.map_points(points.fixed)
+        errors["after"] = wf.quality.target_registration_error(mapped, points.moving)
+    return [
+        Figure(f"landmark_error_{when}_{name}_mm", None, getattr(found, name))
+        for when, found in errors.items()
+        for name in ("mean", "median", "p90", "max")
+    ]
+
+
+def _fold_figures(source: Source | None) -> list[Figure]:
+    warps = [] if source is None else [part for part in source.transform.parts if isinstance(part, wf.Warp)]
+    if len(warps) != 1:
+        return []
+    found = wf.quality.jacobian_figures(warps[0].jacobian().data[0])
+    return [
+        Figure("folded_voxels", None, found.folded_count),
+        Figure("folded_fraction", None, found.folded_fraction),
+        Figure("jacobian_minimum", None, found.minimum),
+        Figure("jacobian_sd_log", None, found.sd_log),
+    ]
+
+
+def _emit(figures: list[Figure], form: str, output: Path | None, *, force: bool) -> None:
+    if form == "table" and output is None:
+        _print_tables(figures)
+        return
+    text = _csv(figures) if form == "csv" else _json(figures)
+    if output is None:
+        typer.echo(text, nl=False)
+        return
+    with wf.io.atomic_path(output, force=force) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def _print_tables(figures: list[Figure]) -> None:
+    labels = sorted({figure.label for figure in figures if figure.label is not None})
+    if labels:
+        columns = {name: _by_label(figures, name) for name in ("dice", "hausdorff95_mm")}
+        rows = [[str(label), *(_number(found.get(label)) for found in columns.values())] for label in labels]
+        show.print_table(("label", *columns), rows)
+    rows = [[figure.name, _number(figure.value)] for figure in figures if figure.label is None]
+    show.print_table(("figure", "value"), rows)
+
+
+def _by_label(figures: list[Figure], name: str) -> dict[int, float]:
+    return {figure.label: figure.value for figure in figures if figure.name == name and figure.label is not None}
+
+
+def _number(value: float | None) -> str:
+    if value is None or math.isnan(value):
+        return "-"
+    return f"{value:g}" if float(value).is_integer() else f"{value:.4f}"
+
+
+def _csv(figures: list[Figure]) -> str:
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(("figure", "label", "value"))
+    writer.writerows((f.name, "" if f.label is None else f.label, f.value) for f in figures)
+    return stream.getvalue()
+
+
+def _json(figures: list[Figure]) -> str:
+    from warpfactor.register.result import json_text
+
+    entries: dict[str, Any] = {figure.name: figure.value for figure in figures if figure.label is None}
+    for name in ("dice", "hausdorff95_mm"):
+        if found := _by_label(figures, name):
+            entries[f"{name}_per_label"] = found
+    return json_text(entries)

@@ -1,0 +1,106 @@
+"""Options that several commands share, and what they stand for."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+import warpfactor as wf
+from warpfactor.errors import InputError
+
+if TYPE_CHECKING:
+    from warpfactor.transform import Transform
+
+Output = Annotated[Path, typer.Option("--output", "-o", help="File to write.", show_default=False)]
+Force = Annotated[bool, typer.Option("--force", "-f", help="Overwrite what is there.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs, one object a line.")]
+Result = Annotated[Path | None, typer.Option("--result", help="Folder that `register` wrote; instead of --transform.")]
+Transforms = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--transform",
+        "-t",
+        help="Transform files in the order of antsApplyTransforms -t, fixed to moving; [file,1] is the inverse.",
+    ),
+]
+Reference = Annotated[
+    Path | None, typer.Option("--reference", "-r", help="Image whose grid the output has; known for a result folder.")
+]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A transform named on the command line: points of fixed space to moving space.
+
+    Attributes:
+        transform: fixed to moving.
+        inverse: moving to fixed, or None if it has yet to be computed.
+        fixed_grid, moving_grid: where known.
+    """
+
+    transform: Transform
+    inverse: Transform | None
+    fixed_grid: wf.Grid | None
+    moving_grid: wf.Grid | None
+
+    def towards(self, space: str) -> Transform:
+        """What resamples images onto grids of `space`, and maps points of `space` to the other one."""
+        if space not in ("fixed", "moving"):
+            raise InputError(f"unknown space {space!r}; carry to 'fixed' or to 'moving'.")
+        if space == "fixed":
+            return self.transform
+        return self.transform.inverse() if self.inverse is None else self.inverse
+
+    def grid(self, space: str, reference: Path | None) -> wf.Grid:
+        """The grid of a reference image, or without one that of the space."""
+        if reference is not None:
+            return wf.read_image(reference).grid
+        known = self.fixed_grid if space == "fixed" else self.moving_grid
+        if known is None:
+            raise InputError(f"the grid of the {space} image is not known; give an image of that space as --reference.")
+        return known
+
+
+def read_source(result: Path | None, transforms: list[str] | None) -> Source:
+    """The transform of a result folder or of a list of files."""
+    if (result is None) == (not transforms):
+        raise InputError("give either a folder with --result or files with --transform, one of the two.")
+    if result is not None:
+        saved = wf.read_result(result)
+        return Source(saved.transform, saved.inverse, saved.fixed_grid, saved.moving_grid)
+    transform = wf.read_transform(list(transforms or ()))
+    first = transform.parts[0]
+    return Source(transform, None, first.grid if isinstance(first, wf.Warp) else None, None)
+
+
+def parse_settings(entries: list[str] | None) -> dict[str, Any]:
+    """Values by dotted name from texts NAME=VALUE; the recipe converts and checks them."""
+    changes = {}
+    for entry in entries or ():
+        name, sign, text = entry.partition("=")
+        if not sign or not name.strip():
+            raise InputError(f"--set {entry}: write NAME=VALUE, for instance deformable.sigma_grad=1.0.")
+        changes[name.strip()] = _value(text.strip())
+    return changes
+
+
+def parse_numbers(text: str | None, option: str) -> tuple[float, ...] | None:
+    """Numbers separated by commas."""
+    if text is None:
+        return None
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise InputError(f"{option} {text}: numbers separated by commas are meant.") from None
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return [_value(part.strip()) for part in text.split(",")] if "," in text else text

@@ -1,0 +1,82 @@
+"""Folders appear complete or not at all: write into a temporary sibling, then rename."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from warpfactor.errors import FileError
+
+
+@contextmanager
+def atomic_folder(path: str | Path, *, force: bool = False, own: Sequence[str] = ()) -> Iterator[Path]:
+    """A temporary folder to write into; it becomes `path` when the block ends well and vanishes when it does not.
+
+    A folder that is there already keeps what others put into it: its files are replaced one by one, each whole, in
+    the order of `own`, and those of `own` that were not written again are removed.
+
+    Args:
+        path: of the folder in the end; its parents are made if missing.
+        force: replace earlier files in an existing folder instead of refusing one that is not empty.
+        own: names that may be in the folder from an earlier run of the same kind, the one to write last at the end.
+    """
+    final = Path(path)
+    check_folder(final, force=force)
+    made = _make_parents(final)
+    temporary = final.absolute().with_name(f".{secrets.token_hex(4)}-{final.absolute().name}")
+    try:
+        temporary.mkdir()
+        yield temporary
+        if final.exists() and any(final.iterdir()):
+            _refill(temporary, final, own)
+        else:
+            temporary.replace(final.absolute())
+    except BaseException as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        for folder in made:
+            folder.rmdir()
+        if isinstance(error, OSError):
+            raise FileError(f"{final}: cannot be written ({error.strerror or error}).") from error
+        raise
+
+
+def check_folder(path: str | Path, *, force: bool) -> None:
+    """FileError if `path` cannot become a folder of results; to be asked before hours of work."""
+    final = Path(path)
+    if final.exists() and not final.is_dir():
+        raise FileError(f"{final}: is a file; give the name of a folder.")
+    if final.is_dir() and any(final.iterdir()) and not force:
+        raise FileError(f"{final}: the folder is not empty; choose another one, or ask to overwrite (force).")
+    parent = next(place for place in final.absolute().parents if place.exists())
+    if not parent.is_dir():
+        raise FileError(f"{final}: cannot be made, {parent} is a file.")
+    if not os.access(parent, os.W_OK) or (final.is_dir() and not os.access(final, os.W_OK)):
+        raise FileError(f"{final}: cannot be made, its place is not writable; choose another folder.")
+
+
+def _make_parents(final: Path) -> list[Path]:
+    """Make the folders above `final` and return what had to be made, innermost first."""
+    missing = [place for place in final.absolute().parents if not place.exists()]
+    try:
+        final.absolute().parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(f"{final}: the folder cannot be made ({error.strerror or error}).") from error
+    return missing
+
+
+def _refill(source: Path, target: Path, own: Sequence[str]) -> None:
+    rank = {name: number for number, name in enumerate(own)}
+    written = sorted(source.iterdir(), key=lambda entry: rank.get(entry.name, -1))
+    for name in own:
+        if not (source / name).exists() and (target / name).is_file():
+            (target / name).unlink()
+    for entry in written:
+        goal = target / entry.name
+        if goal.is_dir() and not goal.is_symlink():
+            shutil.rmtree(goal)
+        entry.replace(goal)
+    source.rmdir()

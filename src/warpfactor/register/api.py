@@ -1,0 +1,210 @@
+"""`register`: two images in, a Registration out; runs the stages of a recipe one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from warpfactor import kernels
+from warpfactor.grid import Matrix
+from warpfactor.register.figures import measure
+from warpfactor.register.history import Status
+from warpfactor.register.initial import _foreground as foreground
+from warpfactor.register.inputs import Initial, Inputs, Spacing, load_image, load_initial, load_mask
+from warpfactor.register.pair import Scene, make_scene
+from warpfactor.register.recipe import Recipe
+from warpfactor.register.recipes import recipe as find_recipe
+from warpfactor.register.resources import Clock, checked_device, limited_threads, peak_memory_mb, seeded, versions
+from warpfactor.register.result import Registration, RunInfo
+from warpfactor.register.stages import Progress, Stage, run_deformable, run_linear
+from warpfactor.transform import Affine, Chain, Warp
+
+
+def register(  # noqa: PLR0913 - the one function that takes every choice; all but the images have defaults
+    fixed: Any,
+    moving: Any,
+    *,
+    recipe: str | Recipe = "default",
+    overrides: Mapping[str, Any] | None = None,
+    fixed_mask: Any = None,
+    moving_mask: Any = None,
+    initial: Any = None,
+    fixed_spacing_mm: Spacing = None,
+    moving_spacing_mm: Spacing = None,
+    channel_weights: Sequence[float] | None = None,
+    outside: float = 0.0,
+    device: str | torch.device = "cpu",
+    backend: str = "auto",
+    threads: int | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+    keep_interrupted: bool = False,
+) -> Registration:
+    """Find the transform that carries a moving image onto a fixed one.
+
+    Args:
+        fixed, moving: each a path, an Image, an array, a SimpleITK, nibabel or ANTs image, or a list of those on one
+            grid: channels that are registered together.
+        recipe: a name of `recipes()`, a .toml or .json file, or a Recipe.
+        overrides: settings to change in it, by dotted name; see Recipe.replace.
+        fixed_mask, moving_mask: where the images count, on their own grids; anything that is not zero is inside.
+        initial: a transform, 4x4 matrix (LPS mm, fixed to moving) or transform files to start from. Linear stages go on
+            from its matrix; if it has a warp they are left out and the deformable stage goes on from that.
+        fixed_spacing_mm, moving_spacing_mm: of arrays, along (z, y, x); 1 without.
+        channel_weights: of the deformable stage's cost, one per channel; equal without.
+        outside: value of the warped image where there is no moving image.
+        device, backend: where and by which kernels; `warpfactor info` lists them.
+        threads: at most so many; all without.
+        seed: of random numbers; only losses of your own can draw any.
+        progress: called with an Update after every iteration.
+        keep_interrupted: let Ctrl-C end the run with the best result so far instead of an exception.
+    """
+    clock = Clock()
+    chosen = _recipe(recipe, overrides, channel_weights)
+    place = checked_device(device)
+    ops = kernels.select(place, backend)
+    fixed_image = load_image(fixed, spacing_mm=fixed_spacing_mm, name="fixed")
+    moving_image = load_image(moving, spacing_mm=moving_spacing_mm, name="moving")
+    inputs = Inputs(
+        fixed_image,
+        moving_image,
+        load_mask(fixed_mask, fixed_image, name="fixed mask"),
+        load_mask(moving_mask, moving_image, name="moving mask"),
+    )
+    start = load_initial(initial, fixed_image.grid)
+    clock.lap("read")
+    with limited_threads(threads) as used, seeded(seed):
+        course = _Course(ops, place, clock, progress, keep_interrupted)
+        found = _run_stages(inputs, chosen, start, course)
+        info = (str(place), kernels.name_of(ops), used, seed)
+        return _finish(inputs, chosen, found, course, info, outside)
+
+
+@dataclass(frozen=True)
+class _Course:
+    """What every part of a run needs besides its data."""
+
+    ops: ModuleType
+    device: torch.device
+    clock: Clock
+    progress: Progress | None
+    keep_interrupted: bool
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What the stages leave: y = matrix (x + displacement(x)), how they went, where the fixed image shows something."""
+
+    matrix: Matrix
+    displacement: Tensor | None
+    stages: tuple[Stage, ...]
+    interrupted: bool
+    foreground: Tensor
+    nonfinite: tuple[int, int]
+
+
+def _recipe(spec: str | Recipe, overrides: Mapping[str, Any] | None, channel_weights: Sequence[float] | None) -> Recipe:
+    changes = dict(overrides or {})
+    if channel_weights is not None:
+        changes["deformable.channel_weights"] = tuple(channel_weights)
+    return find_recipe(spec).replace(changes)
+
+
+def _run_stages(inputs: Inputs, recipe: Recipe, start: Initial, course: _Course) -> _Found:
+    scene = make_scene(
+        inputs.fixed,
+        inputs.moving,
+        fixed_mask=inputs.fixed_mask,
+        moving_mask=inputs.moving_mask,
+        device=course.device,
+    )
+    course.clock.lap("prepare")
+    linear = () if start.displacement is not None else recipe.linear
+    matrix, stages, interrupted = _run_linear_stages(scene, linear, start.matrix, course)
+    displacement = start.displacement
+    if recipe.deformable is not None and not interrupted:
+        displacement, stage = run_deformable(
+            scene,
+            recipe.deformable,
+            matrix,
+            start.displacement,
+            ops=course.ops,
+            progress=course.progress,
+            keep_interrupted=course.keep_interrupted,
+        )
+        course.clock.lap("deformable")
+        stages.append(stage)
+        interrupted = stage.interrupted
+    where = foreground(scene.pair.fixed, scene.pair.fixed_mask).cpu()
+    return _Found(matrix, displacement, tuple(stages), interrupted, where, scene.nonfinite)
+
+
+def _run_linear_stages(
+    scene: Scene, settings: Sequence[Any], start: Matrix | None, course: _Course
+) -> tuple[Matrix, list[Stage], bool]:
+    """The matrix, how the stages went, and whether Ctrl-C ended them; what was finished before it then holds."""
+    matrix, stages = start, list[Stage]()
+    for each in settings:
+        try:
+            matrix, stage = run_linear(scene, each, matrix, ops=course.ops, progress=course.progress)
+        except KeyboardInterrupt:
+            if matrix is None or not course.keep_interrupted:
+                raise
+            return matrix, stages, True
+        stages.append(stage)
+        course.clock.lap(stage.name)
+    return np.eye(4) if matrix is None else matrix, stages, False
+
+
+def _finish(
+    inputs: Inputs, recipe: Recipe, found: _Found, course: _Course, info: tuple[str, str, int, int], outside: float
+) -> Registration:
+    """Inverse, warped image and figures."""
+    grid, ops, clock = inputs.fixed.grid, course.ops, course.clock
+    forward = backward = None
+    if found.displacement is not None:
+        forward = found.displacement.to(torch.float32).contiguous()
+        backward, _ = ops.invert(forward.to(course.device))
+    clock.lap("inverse")
+    figures = measure(found.matrix, forward, backward, grid=grid, foreground=found.foreground, ops=ops)
+    clock.lap("figures")
+    affine = Affine(found.matrix, "fixed", "moving", grid.ndim)
+    warp = None if forward is None else Warp(forward.cpu(), grid, "fixed", "fixed")
+    inverse_warp = None if backward is None else Warp(backward.cpu(), grid, "fixed", "fixed")
+    transform = affine if warp is None else Chain((warp, affine), "fixed", "moving")
+    warped = transform.resample(inputs.moving, grid, outside=outside)
+    clock.lap("warped image")
+    device, backend, threads, seed = info
+    return Registration(
+        warped=warped,
+        affine=affine,
+        warp=warp,
+        inverse_warp=inverse_warp,
+        moving_grid=inputs.moving.grid,
+        history=found.stages,
+        status=Status.INTERRUPTED.value if found.interrupted else _status(found),
+        interrupted=found.interrupted,
+        figures=figures,
+        recipe=recipe,
+        run=RunInfo(
+            device=device,
+            backend=backend,
+            threads=threads,
+            seed=seed,
+            seconds=clock.with_total(),
+            peak_memory_mb=peak_memory_mb(),
+            versions=versions(),
+            nonfinite=found.nonfinite,
+            names=(inputs.fixed.name, inputs.moving.name),
+        ),
+    )
+
+
+def _status(found: _Found) -> str:
+    return found.stages[-1].status if found.stages else "Nothing was asked for beyond the initial transform."

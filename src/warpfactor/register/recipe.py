@@ -1,0 +1,58 @@
+"""Recipe: everything that decides how two images are registered, as data that can be printed, saved and run again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from warpfactor.errors import InputError
+from warpfactor.register import toml
+from warpfactor.register.linear import LinearSettings
+from warpfactor.register.plain import changed, from_plain, to_plain
+from warpfactor.register.settings import Deformable
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The stages of a registration.
+
+    Attributes:
+        name: for people and files.
+        description: what it is for, one line.
+        linear: stages that each start where the one before ended; none leaves the initial transform as it is.
+        deformable: the warp; None ends with the linear stages.
+    """
+
+    name: str
+    description: str = ""
+    linear: tuple[LinearSettings, ...] = ()
+    deformable: Deformable | None = None
+
+    def __post_init__(self) -> None:
+        if not self.linear and self.deformable is None:
+            raise InputError(f"recipe {self.name!r} has neither a linear nor a deformable stage; give at least one.")
+
+    def replace(self, changes: Mapping[str, Any] | None = None, **more: Any) -> Recipe:
+        """This recipe with some settings changed, all at once; values are converted and checked.
+
+        Args:
+            changes: by dotted name, such as "deformable.sigma_grad" or "deformable.metric.size". "linear.dof" is for
+                all linear stages, "linear.0.dof" for the first. A metric or damping may be given by its name alone,
+                and `deformable` or `linear` may be "none".
+            more: the same, for names without dots.
+        """
+        return changed(self, {**(changes or {}), **more}, "recipe")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, ready for JSON."""
+        plain: dict[str, Any] = to_plain(self)
+        return plain
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Recipe:
+        """The recipe of what `to_dict` returned; what is missing takes its default."""
+        return from_plain(cls, data, "recipe")
+
+    def to_toml(self) -> str:
+        return toml.write(self.to_dict())

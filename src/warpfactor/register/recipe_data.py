@@ -1,0 +1,65 @@
+"""The recipes that come with the package: this table is the only place where their numbers are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from warpfactor.optim import Descent, Paper, Trust
+from warpfactor.register.linear import LinearSettings
+from warpfactor.register.recipe import Recipe
+from warpfactor.register.settings import Deformable
+from warpfactor.similarity import LNCC, MI
+
+_RIGID = LinearSettings(dof="rigid")
+_AFFINE = LinearSettings(dof="affine")
+_AFFINE_MI = LinearSettings(dof="affine", metric="mi")
+
+_WARP = Deformable(
+    metric=LNCC(5, symmetric=True),
+    descent=Descent("root"),
+    damping=Trust(initial=25, floor=25),
+    step=1.0,
+    sigma_grad=1.5,
+    sigma_warp=0.6,
+    levels=(4, 2, 1),
+    iterations=(60, 30, 10),
+)
+_PAPER = Deformable(
+    metric=LNCC(7, exact=False),
+    descent=Descent("pointwise"),
+    damping=Paper(),
+    step=0.375,
+    sigma_grad=1.0,
+    sigma_warp=0.5,
+    smoothing="full",
+    units="normalized",
+    boundary="zero",
+    truncate=2.0,
+    levels=(4, 2, 1),
+    iterations=(200, 100, 50),
+)
+
+_TABLE = (
+    Recipe("default", "Affine and warp by local correlation; a good start for images of one kind.", (_AFFINE,), _WARP),
+    Recipe("brain", "Brains of one contrast, between people or to a template.", (_AFFINE,), _WARP),
+    Recipe("lung", "CT of the chest; give lung masks if there are any.", (_AFFINE,), _WARP),
+    Recipe("abdomen", "MR or CT of the abdomen over breathing.", (_AFFINE,), _WARP),
+    Recipe(
+        "multimodal",
+        "Images of different contrast, such as T1 and T2 or CT and MR, by mutual information.",
+        (_AFFINE_MI,),
+        replace(_WARP, metric=MI()),
+    ),
+    Recipe(
+        "paper",
+        "The factored Levenberg-Marquardt optimizer with the numbers and conventions of its paper.",
+        (_AFFINE,),
+        _PAPER,
+    ),
+    Recipe("fast", "As default with fewer iterations.", (_AFFINE,), replace(_WARP, iterations=(30, 15, 4))),
+    Recipe("accurate", "As default with more iterations.", (_AFFINE,), replace(_WARP, iterations=(100, 60, 30))),
+    Recipe("rigid", "Rotation and translation only.", (_RIGID,)),
+    Recipe("affine", "Rotation, translation, scale and shear, no warp.", (_AFFINE,)),
+)
+
+RECIPES = {recipe.name: recipe for recipe in _TABLE}

@@ -1,0 +1,86 @@
+"""What a run uses and what it ran on: threads, random numbers, clock, memory, versions."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numba
+import torch
+
+from warpfactor import __version__
+from warpfactor.errors import InputError
+
+_PACKAGES = ("torch", "numba", "numpy", "SimpleITK")
+
+
+class Clock:
+    """Seconds by part."""
+
+    def __init__(self) -> None:
+        self._began = self._last = time.perf_counter()
+        self.seconds: dict[str, float] = {}
+
+    def lap(self, part: str) -> None:
+        """What passed since the last lap belongs to `part`."""
+        now = time.perf_counter()
+        self.seconds[part] = self.seconds.get(part, 0.0) + now - self._last
+        self._last = now
+
+    def with_total(self) -> dict[str, float]:
+        return {**self.seconds, "total": time.perf_counter() - self._began}
+
+
+@contextmanager
+def limited_threads(threads: int | None) -> Iterator[int]:
+    """The number of threads in use inside the block; before and after it is what it was."""
+    before, before_torch = numba.get_num_threads(), torch.get_num_threads()
+    most: int = vars(numba.config)["NUMBA_NUM_THREADS"]
+    if threads is not None and not 1 <= threads <= most:
+        raise InputError(f"{threads} threads cannot be used; give a number from 1 to {most}.")
+    try:
+        if threads is not None:
+            numba.set_num_threads(threads)
+            torch.set_num_threads(threads)
+        yield numba.get_num_threads()
+    finally:
+        numba.set_num_threads(before)
+        torch.set_num_threads(before_torch)
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """PyTorch's random numbers start from `seed` inside the block and go on undisturbed after it."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        yield
+
+
+def checked_device(name: str | torch.device) -> torch.device:
+    """The device, if there is one of that name here."""
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise InputError(f"device {str(name)!r} cannot be used here ({str(error).splitlines()[0]}).") from error
+    return device
+
+
+def peak_memory_mb() -> float | None:
+    """Most memory the process has held so far; None where the system does not tell."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (1 << 20 if sys.platform == "darwin" else 1 << 10)
+
+
+def versions() -> dict[str, str]:
+    """Of this package and everything that has a part in its numbers."""
+    found = {"warpfactor": __version__, "python": platform.python_version(), "system": platform.platform()}
+    return found | {package: importlib.metadata.version(package) for package in _PACKAGES}

@@ -1,0 +1,72 @@
+"""Result folders, read back: the transform in both directions and the grids of both images."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from warpfactor.errors import FileError, InputError
+from warpfactor.grid import Grid
+from warpfactor.io import read_transform
+from warpfactor.io.transforms import ANTS_AFFINE, ANTS_INVERSE_WARP, ANTS_WARP
+from warpfactor.register.result import RESULT, grid_from_dict
+from warpfactor.transform import Transform, Warp
+
+
+@dataclass(frozen=True)
+class SavedResult:
+    """What a result folder holds.
+
+    Attributes:
+        folder: it was read from.
+        transform: points of fixed space to moving space; images of moving space onto fixed grids.
+        inverse: the other way.
+        fixed_grid, moving_grid: of the two images.
+        entries: result.json.
+    """
+
+    folder: Path
+    transform: Transform
+    inverse: Transform
+    fixed_grid: Grid
+    moving_grid: Grid
+    entries: dict[str, Any]
+
+    @property
+    def warp(self) -> Warp | None:
+        """The warp before the affine, if there is one."""
+        return next((part for part in self.transform.parts if isinstance(part, Warp)), None)
+
+
+def read_result(folder: str | Path) -> SavedResult:
+    """The result that `Registration.save` or `warpfactor register` wrote into a folder."""
+    place = Path(folder)
+    entries = _entries(place)
+    warped = entries["files"]["fixed_to_moving_warp_before_affine_lps_mm"] is not None
+    affine = place / ANTS_AFFINE
+    forward: list[str | Path] = [place / ANTS_WARP, affine] if warped else [affine]
+    backward: list[str | Path] = [f"[{affine},1]", place / ANTS_INVERSE_WARP] if warped else [f"[{affine},1]"]
+    return SavedResult(
+        folder=place,
+        transform=read_transform(forward, source="fixed", target="moving"),
+        inverse=read_transform(backward, source="moving", target="fixed"),
+        fixed_grid=grid_from_dict(entries["fixed"]),
+        moving_grid=grid_from_dict(entries["moving"]),
+        entries=entries,
+    )
+
+
+def _entries(place: Path) -> dict[str, Any]:
+    path = place / RESULT
+    if not path.is_file():
+        raise FileError(f"{place}: is no result folder, it holds no {RESULT}.")
+    try:
+        entries: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        for side in ("fixed", "moving"):
+            grid_from_dict(entries[side])
+        entries["files"]["fixed_to_moving_warp_before_affine_lps_mm"]
+    except (OSError, UnicodeDecodeError, ValueError, KeyError, TypeError, InputError) as error:
+        raise FileError(f"{path}: is damaged or was not written by warpfactor ({error}).") from error
+    return entries

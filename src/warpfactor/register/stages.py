@@ -1,0 +1,235 @@
+"""The stages of a recipe, one at a time: run it, measure its cost before and after, say how it went."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from warpfactor.grid import Matrix
+from warpfactor.register.deformable import Outcome
+from warpfactor.register.history import Record
+from warpfactor.register.linear import LinearRecord, LinearSettings, register_linear
+from warpfactor.register.linear_cost import linear_cost
+from warpfactor.register.pair import Scene, finest_spacing, level_scene, level_shape
+from warpfactor.register.pyramid import register_deformable
+from warpfactor.register.settings import Deformable
+from warpfactor.resample import VoxelMap
+
+WORSE = "The warp made the images less alike and was left out; the result is the transform it started from."
+
+
+@dataclass(frozen=True)
+class Stage:
+    """How a stage went.
+
+    Attributes:
+        name: "translation", "rigid", "similarity", "affine" or "deformable".
+        metric: the name of its cost.
+        level: factor of the resolution at which the costs were taken; 1 is the fixed image's own.
+        cost_before, cost_after: without any prior; 0 is a perfect match.
+        status: why it ended, in words.
+        kept: whether its result was used; False if it was worse than what it started from.
+        seconds: it took.
+        history: one record per iteration.
+        levels: how each level ended, by factor, coarse to fine; of the deformable stage.
+        start: name of the start that was chosen; of linear stages.
+        start_costs: what every start tried cost, by name.
+    """
+
+    name: str
+    metric: str
+    level: float
+    cost_before: float
+    cost_after: float
+    status: str
+    kept: bool
+    seconds: float
+    history: tuple[LinearRecord, ...] | tuple[Record, ...]
+    levels: tuple[tuple[float, str], ...] = ()
+    start: str | None = None
+    start_costs: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C ended it."""
+        return any(end == Outcome.INTERRUPTED.value for _, end in self.levels)
+
+
+@dataclass(frozen=True)
+class Update:
+    """One iteration, as it is told to `progress`.
+
+    Attributes:
+        stage: name of the stage.
+        level: factor of the level; 1 is the fixed image's own resolution.
+        iteration, limit: number within the level, from 0, and how many there may be.
+        cost: of the warp or transform tried.
+        damping: of the step.
+        accepted: whether the trial was kept.
+        done: share of the stage's work that is done, 0 to 1; a stage may end earlier.
+        seconds: since the stage started.
+    """
+
+    stage: str
+    level: float
+    iteration: int
+    limit: int
+    cost: float
+    damping: float
+    accepted: bool
+    done: float
+    seconds: float
+
+
+Progress = Callable[[Update], None]
+
+
+def run_linear(
+    scene: Scene, settings: LinearSettings, start: Matrix | None, *, ops: ModuleType, progress: Progress | None
+) -> tuple[Matrix, Stage]:
+    """The matrix after a linear stage, and how it went."""
+    began = time.perf_counter()
+    tell = None if progress is None else _LinearTeller(settings, progress)
+    found = register_linear(scene, settings=settings, ops=ops, start=start, progress=tell)
+    before = _linear_cost(scene, settings, np.eye(4) if start is None else start, ops)
+    stage = Stage(
+        name=settings.dof,
+        metric=settings.metric,
+        level=settings.levels[-1],
+        cost_before=before,
+        cost_after=found.cost,
+        status=found.status,
+        kept=True,
+        seconds=time.perf_counter() - began,
+        history=found.history,
+        start=found.start,
+        start_costs=tuple(found.start_costs.items()),
+    )
+    return found.matrix, stage
+
+
+def run_deformable(
+    scene: Scene,
+    settings: Deformable,
+    matrix: Matrix,
+    start: Tensor | None,
+    *,
+    ops: ModuleType,
+    progress: Progress | None,
+    keep_interrupted: bool,
+) -> tuple[Tensor | None, Stage]:
+    """The displacement after the deformable stage, and how it went.
+
+    The cost at full resolution decides whether it is used: if it rose, the displacement is `start` again.
+    """
+    began = time.perf_counter()
+    before = _deformable_cost(scene, settings, matrix, start, ops)
+    found = register_deformable(
+        scene,
+        settings,
+        ops=ops,
+        affine=matrix,
+        start=start,
+        progress=None if progress is None else _DeformableTeller(settings, scene, progress),
+        keep_interrupted=keep_interrupted,
+    )
+    after = _deformable_cost(scene, settings, matrix, found.displacement, ops)
+    kept = after <= before or not math.isfinite(before)
+    stage = Stage(
+        name="deformable",
+        metric=settings.metric.name,
+        level=1.0,
+        cost_before=before,
+        cost_after=after,
+        status=found.status.value if kept else WORSE,
+        kept=kept,
+        seconds=time.perf_counter() - began,
+        history=found.records,
+        levels=found.outcomes,
+    )
+    return (found.displacement if kept else start), stage
+
+
+def _linear_cost(scene: Scene, settings: LinearSettings, matrix: Matrix, ops: ModuleType) -> float:
+    level = level_scene(scene, settings.levels[-1], ops)
+    return linear_cost(level, settings.metric, ops, window=settings.window, bins=settings.bins).evaluate(matrix).cost
+
+
+def _deformable_cost(
+    scene: Scene, settings: Deformable, matrix: Matrix, displacement: Tensor | None, ops: ModuleType
+) -> float:
+    """The stage's own metric at full resolution; infinite where the images do not overlap."""
+    metric = settings.metric
+    cost = metric.prepare(scene.pair, ops, level=len(settings.levels) - 1, weights=settings.channel_weights)
+    field = displacement
+    if field is None:
+        field = scene.pair.fixed.new_zeros((3, *scene.pair.shape))
+    through = VoxelMap(scene.fixed_grid, None, matrix).matrix(scene.moving_grid)
+    point = cost.linearize(field.to(device=scene.device, dtype=torch.float32), through)
+    return point.cost if point.count else math.inf
+
+
+class _LinearTeller:
+    """Turns the records of a linear stage into updates; its work is counted in levels."""
+
+    def __init__(self, settings: LinearSettings, progress: Progress) -> None:
+        self._settings, self._progress = settings, progress
+        self._place: tuple[float, str] | None = None
+        self._iteration = 0
+
+    def __call__(self, record: LinearRecord) -> None:
+        place = (record.level, record.dof)
+        self._iteration = self._iteration + 1 if place == self._place else 0
+        self._place = place
+        levels = self._settings.levels
+        number = levels.index(record.level)
+        self._progress(
+            Update(
+                stage=record.dof,
+                level=record.level,
+                iteration=self._iteration,
+                limit=self._settings.iterations[number],
+                cost=record.cost,
+                damping=record.damping,
+                accepted=record.accepted,
+                done=number / len(levels),
+                seconds=record.seconds,
+            )
+        )
+
+
+class _DeformableTeller:
+    """Turns the records of the deformable stage into updates; an iteration costs in proportion to its voxels."""
+
+    def __init__(self, settings: Deformable, scene: Scene, progress: Progress) -> None:
+        self._settings, self._progress = settings, progress
+        grid = scene.fixed_grid
+        finest = finest_spacing(grid)
+        self._voxels = [math.prod(level_shape(grid, factor * finest)) for factor in settings.levels]
+        self._total = sum(v * n for v, n in zip(self._voxels, settings.iterations, strict=True))
+
+    def __call__(self, record: Record) -> None:
+        number = self._settings.levels.index(record.level)
+        limits = self._settings.iterations
+        work = sum(v * n for v, n in zip(self._voxels[:number], limits[:number], strict=True))
+        work += self._voxels[number] * (record.iteration + 1)
+        self._progress(
+            Update(
+                stage="deformable",
+                level=record.level,
+                iteration=record.iteration,
+                limit=limits[number],
+                cost=record.cost,
+                damping=record.damping,
+                accepted=record.accepted,
+                done=min(1.0, work / max(self._total, 1)),
+                seconds=record.seconds,
+            )
+        )

@@ -1,0 +1,338 @@
+"""Every command does its work, through files, in process; progress, JSON, exit codes."""
+
+import csv
+import gzip
+import json
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import warpfactor as wf
+from small import GRID, QUICK, QUICK_OPTIONS, pair, write_pair
+from warpfactor.cli import app as cli
+from warpfactor.cli import demo, show
+from warpfactor.register import result as result_module
+from warpfactor.register.recipes import write_recipe
+
+RUNNER = CliRunner()
+QUICK_LINEAR = {"linear.levels": [2], "linear.iterations": [20]}
+QUICK_DEMO = {**QUICK_LINEAR, "deformable.levels": [2, 1], "deformable.iterations": [20, 8]}
+
+
+def run(*arguments, code=0):
+    result = RUNNER.invoke(cli.app, [str(argument) for argument in arguments], catch_exceptions=False)
+    assert result.exit_code == code, result.output
+    return result
+
+
+def images(folder):
+    return folder / "fixed.nii.gz", folder / "moving.nii.gz"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    return write_pair(tmp_path_factory.mktemp("pair"))
+
+
+@pytest.fixture(scope="module")
+def result(files, tmp_path_factory):
+    """The result folder of a registration, and what its command printed."""
+    folder = tmp_path_factory.mktemp("results") / "out"
+    labels = ("--moving-labels", files / "moving_labels.nii.gz", "--labels", files / "fixed_labels.nii.gz")
+    done = run("register", *images(files), "-o", folder, *QUICK_OPTIONS, *labels)
+    return folder, done
+
+
+def test_register_leaves_a_whole_result(result, files):
+    folder, done = result
+    assert {path.name for path in folder.iterdir()} == {
+        "warped.nii.gz",
+        "warped_labels.nii.gz",
+        "0GenericAffine.mat",
+        "1Warp.nii.gz",
+        "1InverseWarp.nii.gz",
+        "result.json",
+    }
+    assert "folded voxels" in done.stdout
+    assert "Dice" in done.stdout
+    assert str(folder) in done.stdout
+    assert "deformable" in done.stderr
+    entries = json.loads((folder / "result.json").read_text())
+    assert entries["labels"]["dice_mean_after"] > entries["labels"]["dice_mean_before"]
+    assert entries["figures"]["inverse_consistency_fixed_to_moving_to_fixed_vox"]["mean"] < 0.1
+    assert entries["fixed"]["name"] == "fixed.nii.gz"
+    assert {"torch", "numba", "warpfactor"} <= entries["versions"].keys()
+    assert entries["seconds"]["total"] > 0
+    assert entries["peak_memory_mb"] > 10
+
+
+def test_register_again_from_the_result_gives_the_same_files(result, files, tmp_path):
+    folder, _ = result
+    run(
+        "register",
+        *images(files),
+        "-o",
+        tmp_path / "out",
+        "--recipe",
+        folder / "result.json",
+        "-q",
+    )
+    for name in ("1Warp.nii.gz", "1InverseWarp.nii.gz", "warped.nii.gz"):
+        first, second = (wf.io.images.load_sitk(place / name) for place in (folder, tmp_path / "out"))
+        arrays = [wf.io.images.itk.sitk.GetArrayFromImage(part) for part in (first, second)]
+        assert np.array_equal(*arrays)
+
+
+def test_register_takes_masks_channels_initial_and_settings(result, files, tmp_path):
+    folder, _ = result
+    done = run(
+        "register",
+        *images(files),
+        "-o",
+        tmp_path / "deep" / "out",
+        *("--fixed-mask", files / "mask.nii.gz", "--moving-mask", files / "mask.nii.gz"),
+        *("--fixed-channel", files / "mask.nii.gz", "--moving-channel", files / "mask.nii.gz"),
+        *("--channel-weights", "1,0.2", "--initial", folder / "0GenericAffine.mat", "--threads", "1", "--seed", "5"),
+        *QUICK_OPTIONS,
+        *("--set", "deformable.metric=mse", "--set", "deformable.sigma_grad=1.25", "--outside", "-1"),
+        "--quiet",
+    )
+    assert done.output == ""
+    entries = json.loads((tmp_path / "deep" / "out" / "result.json").read_text())
+    assert entries["recipe"]["deformable"]["metric"]["name"] == "mse"
+    assert entries["recipe"]["deformable"]["sigma_grad"] == 1.25
+    assert entries["recipe"]["deformable"]["channel_weights"] == [1.0, 0.2]
+    assert entries["stages"][0]["start"] == "given"
+    assert (entries["threads"], entries["seed"]) == (1, 5)
+
+
+def test_json_lines_are_json(files, tmp_path):
+    done = run("register", *images(files), "-o", tmp_path / "out", *QUICK_OPTIONS, "--json")
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {line["event"] for line in lines} == {"iteration", "result"}
+    assert lines[-1]["output"] == str(tmp_path / "out")
+    assert {"stage", "level", "cost", "done"} <= lines[0].keys()
+
+
+def test_force_replaces_an_earlier_result(files, tmp_path):
+    arguments = ("register", *images(files), "-o", tmp_path / "out", "-q")
+    run(*arguments, *QUICK_OPTIONS)
+    done = run(*arguments, *QUICK_OPTIONS, code=2)
+    assert "not empty" in done.stderr
+    rigid = ("--recipe", "rigid", *QUICK_OPTIONS[:6], "--force")
+    run(*arguments, *rigid)
+    assert not (tmp_path / "out" / "1Warp.nii.gz").exists()
+
+
+def test_apply_gives_the_warped_image(result, files, tmp_path):
+    folder, _ = result
+    run("apply", files / "moving.nii.gz", "-o", tmp_path / "a.nii.gz", "--result", folder)
+    lists = ("-t", folder / "1Warp.nii.gz", "-t", folder / "0GenericAffine.mat")
+    run("apply", files / "moving.nii.gz", "-o", tmp_path / "b.nii.gz", *lists, "-r", files / "fixed.nii.gz", "-q")
+    warped = wf.read_image(folder / "warped.nii.gz").data
+    for name in ("a.nii.gz", "b.nii.gz"):
+        assert torch.allclose(wf.read_image(tmp_path / name).data, warped, atol=1e-4)
+
+
+def test_apply_carries_labels_and_series_both_ways(result, files, tmp_path):
+    folder, _ = result
+    run("apply", files / "moving_labels.nii.gz", "-o", tmp_path / "labels.nii.gz", "--labels", "--result", folder)
+    carried = wf.read_labels(tmp_path / "labels.nii.gz").data
+    assert torch.equal(carried, wf.read_labels(folder / "warped_labels.nii.gz").data)
+    volume = wf.read_image(files / "fixed.nii.gz")
+    wf.io.write_series([volume, volume], tmp_path / "series.nii.gz", step=2.0)
+    done = run(
+        "apply", tmp_path / "series.nii.gz", "-o", tmp_path / "moved.nii.gz", "--to", "moving", "--result", folder
+    )
+    assert "2 volumes in moving space" in done.stdout
+    series = wf.io.read_series(moved)
+    run("apply", files / "fixed.nii.gz", "-o", tmp_path / "one.nii.gz", "--to", "moving", "--result", folder)
+    assert (len(series), series.step) == (2, 2.0)
+    assert torch.equal(series[1].data, wf.read_image(tmp_path / "one.nii.gz").data)
+
+
+def test_points_go_where_their_image_goes(result, tmp_path):
+    folder, _ = result
+    points = GRID.index_to_world([[9, 10, 11], [12, 12, 12]])
+    wf.io.write_points(wf.io.make_table(points), points, tmp_path / "moving.csv")
+    run("apply", tmp_path / "moving.csv", "-o", tmp_path / "fixed.csv", "--result", folder)
+    run("apply", tmp_path / "fixed.csv", "-o", tmp_path / "back.csv", "--result", folder, "--to", "moving")
+    saved = wf.read_result(folder)
+    assert np.allclose(wf.io.read_points(tmp_path / "fixed.csv").points, saved.inverse.map_points(points))
+    assert np.abs(wf.io.read_points(tmp_path / "back.csv").points - points).max() < 0.1
+
+
+def test_invert_and_compose_write_transforms(result, tmp_path, files):
+    folder, _ = result
+    point = GRID.index_to_world([[10, 11, 12]])
+    saved = wf.read_result(folder)
+    run("compose", "-o", tmp_path / "all.h5", "--result", folder)
+    there = wf.read_transform(tmp_path / "all.h5").map_points(point)
+    assert np.allclose(there, saved.transform.map_points(point), atol=1e-4)
+    run("compose", "-o", tmp_path / "all.nii.gz", "--result", folder)
+    assert np.allclose(wf.read_transform(tmp_path / "all.nii.gz").map_points(point), there, atol=1e-3)
+    done = run("invert", "-o", tmp_path / "back.h5", "-t", tmp_path / "all.h5")
+    assert "inverse error" in done.stdout
+    assert np.allclose(wf.read_transform(tmp_path / "back.h5").map_points(there), point, atol=0.1)
+    run("invert", "-o", tmp_path / "affine.mat", "-t", folder / "0GenericAffine.mat", "-q")
+    run("invert", "-o", tmp_path / "back.nii.gz", "--result", folder, "-q")
+    assert np.allclose(wf.read_transform(tmp_path / "back.nii.gz").map_points(there), point, atol=0.1)
+
+
+def test_jacobian_maps_the_warp(result, tmp_path):
+    folder, _ = result
+    done = run("jacobian", "-o", tmp_path / "j.nii.gz", "--result", folder)
+    assert "0 folded voxels" in done.stdout
+    plain = wf.read_image(tmp_path / "j.nii.gz").data
+    assert torch.allclose(plain, wf.read_result(folder).warp.jacobian().data, atol=1e-4)
+    run("jacobian", "-o", tmp_path / "log.nii.gz", "--result", folder, "--log", "-q")
+    assert torch.allclose(wf.read_image(tmp_path / "log.nii.gz").data, plain.log(), atol=1e-4)
+    run("jacobian", "-o", tmp_path / "total.nii.gz", "--result", folder, "--total", "-q")
+    done = run("jacobian", "-o", tmp_path / "none.nii.gz", "-t", folder / "0GenericAffine.mat", code=2)
+    assert "no warp" in done.stderr
+
+
+def test_evaluate_scores_labels_landmarks_and_folds(result, files, tmp_path):
+    folder, _ = result
+    truth = pair().displacement
+    index = torch.tensor([[8, 9, 10], [14, 12, 11]])
+    moved = index + torch.stack([truth[:, z, y, x] for z, y, x in index.tolist()])
+    fixed, moving = GRID.index_to_world(index.numpy()), GRID.index_to_world(moved.numpy())
+    with (tmp_path / "landmarks.csv").open("w", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow([f"{side}_{axis}" for side in ("fixed", "moving") for axis in "xyz"])
+        writer.writerows(np.hstack([fixed, moving]).tolist())
+    labels = ("--fixed-labels", files / "fixed_labels.nii.gz", "--moving-labels", files / "moving_labels.nii.gz")
+    arguments = ("evaluate", "--result", folder, *labels, "--landmarks", tmp_path / "landmarks.csv")
+    table = run(*arguments).stdout
+    assert "hausdorff95_mm" in table
+    found = json.loads(run(*arguments, "--format", "json").stdout)
+    saved = json.loads((folder / "result.json").read_text())
+    assert found["dice_mean"] == pytest.approx(saved["labels"]["dice_mean_after"], abs=1e-3)
+    assert found["folded_voxels"] == 0
+    assert "3" in found["dice_per_label"]
+    assert found["landmark_error_after_mean_mm"] < found["landmark_error_before_mean_mm"]
+    run(*arguments, "--format", "csv", "-o", tmp_path / "scores.csv")
+    rows = list(csv.DictReader((tmp_path / "scores.csv").open()))
+    assert {row["figure"] for row in rows} >= {"dice", "dice_mean", "jacobian_minimum"}
+
+
+def test_evaluate_compares_two_maps_without_a_transform(files):
+    same = files / "fixed_labels.nii.gz"
+    found = json.loads(run("evaluate", "--fixed-labels", same, "--moving-labels", same, "--format", "json").stdout)
+    assert found["dice_mean"] == 1
+    assert found["hausdorff95_mean_mm"] == 0
+
+
+def test_recipes_are_listed_and_shown(tmp_path):
+    for arguments in (("recipes",), ("recipes", "list")):
+        assert "multimodal" in run(*arguments).stdout
+    text = run("recipes", "show", "paper").stdout
+    (tmp_path / "mine.toml").write_text(text)
+    assert wf.recipe(tmp_path / "mine.toml") == wf.recipe("paper")
+    assert json.loads(run("recipes", "show", "fast", "--format", "json").stdout) == wf.recipe("fast").to_dict()
+    assert "did you mean" in run("recipes", "show", "fats", code=2).stderr
+    assert "toml or json" in run("recipes", "show", "fast", "--format", "xml", code=2).stderr
+
+
+def test_info_says_what_a_bug_report_needs():
+    assert json.loads(run("info", "--json").stdout)["warpfactor"] == wf.__version__
+    assert "threads" in run("info").stdout
+    assert wf.__version__ in run("--version").stdout
+
+
+def test_warmup_runs_every_recipe(monkeypatch):
+    few = {name: wf.recipe(name) for name in ("fast", "rigid")}
+    monkeypatch.setattr(wf, "recipes", lambda: few)
+    assert "rigid" in run("warmup").stdout
+
+
+@pytest.mark.parametrize("shape", ["24,26,24", "1,40,44"])
+def test_the_demo_comes_near_the_truth(tmp_path, shape):
+    write_recipe(wf.recipe("fast").replace(QUICK_DEMO), tmp_path / "quick.json")
+    output = tmp_path / "demo"
+    done = run("demo", "--output", output, "--shape", shape, "--recipe", tmp_path / "quick.json")
+    errors = [
+        float(line.split("true error")[1].split()[0]) for line in done.stdout.splitlines() if "true error" in line
+    ]
+    assert errors[0] > 10 > errors[1] > errors[2]
+    assert {path.name for path in output.iterdir()} >= {demo.FIXED, demo.MOVING, demo.RESULT}
+    again = run("demo", "--output", output, "--shape", shape, "--recipe", tmp_path / "quick.json", code=2)
+    assert "not empty" in again.stderr
+
+
+def test_the_demo_can_be_run_again_by_force(tmp_path):
+    write_recipe(wf.recipe("rigid").replace(QUICK_LINEAR), tmp_path / "quick.json")
+    for _ in range(2):
+        run(
+            "demo", "-o", tmp_path / "demo", "--shape", "16,16,16", "--recipe", tmp_path / "quick.json", "--force", "-q"
+        )
+    assert (tmp_path / "demo" / "result" / "result.json").is_file()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["demo", "quick.json"]
+
+
+def test_ctrl_c_leaves_nothing(files, tmp_path, monkeypatch):
+    def stop(self, update):
+        if update.stage == "deformable":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(show._Lines, "__call__", stop)
+    arguments = (
+        "register",
+        *images(files),
+        "-o",
+        tmp_path / "a" / "out",
+        *QUICK_OPTIONS,
+    )
+    done = run(*arguments, code=130)
+    assert done.stderr.splitlines()[-1] == "warpfactor: interrupted; nothing was written."
+    assert not list(tmp_path.iterdir())
+    run(*arguments, "--keep-interrupted", code=130)
+    assert json.loads((tmp_path / "a" / "out" / "result.json").read_text())["interrupted"]
+
+
+def test_ctrl_c_while_writing_leaves_nothing(files, tmp_path, monkeypatch):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(result_module, "write_ants", stop)
+    run("register", *images(files), "-o", tmp_path / "out", *QUICK_OPTIONS, code=130)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_live_line_follows_the_run(files, monkeypatch):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    with show.progress(quiet=False, as_json=False) as progress:
+        wf.register(files / "fixed.nii.gz", files / "moving.nii.gz", overrides=QUICK, progress=progress)
+
+
+def test_the_first_run_says_that_it_compiles(monkeypatch, capsys):
+    monkeypatch.setattr(show, "kernels_are_compiled", lambda: False)
+    show.announce_compilation(quiet=False)
+    show.announce_compilation(quiet=True)
+    assert capsys.readouterr().err.count("compiling the kernels, once") == 1
+
+
+def test_an_error_of_ours_is_told_apart(monkeypatch, capsys):
+    def fail():
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr(wf, "recipes", fail)
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["recipes"])
+    assert caught.value.code == 1
+    assert "please report it" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["recipes", "show", "nothing"])
+    assert caught.value.code == 2
+
+
+def test_a_warning_is_one_line(files, tmp_path):
+    nifti = (files / "moving.nii.gz").read_bytes()
+    raw = bytearray(gzip.decompress(nifti))
+    raw[280:284] = np.float32(1.9).tobytes()
+    (tmp_path / "two_forms.nii").write_bytes(raw)
+    done = run("register", files / "fixed.nii.gz", tmp_path / "two_forms.nii", "-o", tmp_path / "out", *QUICK_OPTIONS)
+    assert "warning" in done.stderr

@@ -1,0 +1,141 @@
+"""Recipes are data: printable, changeable by name, saved and loaded without loss."""
+
+import json
+
+import pytest
+
+import warpfactor as wf
+from warpfactor.register import toml
+from warpfactor.register.recipes import read_recipe, write_recipe
+
+NAMES = ["default", "brain", "lung", "abdomen", "multimodal", "paper", "fast", "accurate", "rigid", "affine"]
+
+
+def test_all_names_are_there():
+    assert list(wf.recipes()) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_recipe_survives_json_and_toml(name):
+    recipe = wf.recipe(name)
+    assert recipe.description
+    assert wf.Recipe.from_dict(json.loads(json.dumps(recipe.to_dict(), allow_nan=False))) == recipe
+    assert wf.Recipe.from_dict(toml.parse(recipe.to_toml())) == recipe
+
+
+@pytest.mark.parametrize("suffix", [".toml", ".json"])
+def test_a_recipe_file_is_read_back(tmp_path, suffix):
+    recipe = wf.recipe("paper")
+    write_recipe(recipe, tmp_path / f"mine{suffix}")
+    assert wf.recipe(str(tmp_path / f"mine{suffix}")) == recipe
+
+
+def test_what_a_file_leaves_out_takes_its_default(tmp_path):
+    (tmp_path / "short.toml").write_text('[deformable]\nmetric = "mi"\nsigma_grad = 2\n')
+    recipe = wf.recipe(tmp_path / "short.toml")
+    assert recipe.name == "short"
+    assert recipe.linear == ()
+    assert recipe.deformable == wf.Deformable(metric=wf.MI(), sigma_grad=2.0)
+
+
+def test_settings_are_replaced_together():
+    changed = wf.recipe("default").replace(
+        {
+            "deformable.levels": [2, 1],
+            "deformable.iterations": [5, 4],
+            "deformable.metric": "mi",
+            "deformable.metric.bins": 16,
+            "deformable.descent": "adam",
+            "linear.dof": "rigid",
+            "linear.0.window": 9,
+        },
+        name="mine",
+    )
+    assert changed.name == "mine"
+    assert changed.deformable.levels == (2, 1)
+    assert changed.deformable.iterations == (5, 4)
+    assert changed.deformable.metric == wf.MI(bins=16)
+    assert changed.deformable.descent.name == "adam"
+    assert changed.linear[0].dof == "rigid"
+    assert changed.linear[0].window == 9
+    assert wf.recipe("default").deformable.levels == (4, 2, 1)
+
+
+def test_stages_are_switched_off_by_none():
+    assert wf.recipe("default").replace({"deformable": "none"}).deformable is None
+    assert wf.recipe("default").replace({"linear": "none"}).linear == ()
+    with pytest.raises(wf.InputError, match="neither a linear nor a deformable"):
+        wf.recipe("default").replace({"linear": None, "deformable": None})
+
+
+def test_a_custom_loss_can_be_set_but_not_loaded():
+    changed = wf.recipe("default").replace({"deformable.metric": wf.Custom(lambda a, b: (a - b).square().mean())})
+    assert changed.replace({"deformable.step": 0.5}).deformable.metric.name == "custom"
+    with pytest.raises(wf.InputError, match="pass it from Python"):
+        wf.Recipe.from_dict(changed.to_dict())
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("deformable.sigma_gard", 1, "unknown setting of deformable 'sigma_gard'; did you mean 'sigma_grad'"),
+        ("deformabel", None, "did you mean 'deformable'"),
+        ("deformable.metric", "lnc", "unknown metric 'lnc'; did you mean 'lncc'"),
+        ("deformable.damping", "turst", "unknown damping 'turst'; did you mean 'trust'"),
+        ("deformable.metric", 3, "the name of a metric is meant"),
+        ("deformable.metric.bins", 32, "unknown setting of deformable.metric 'bins'"),
+        ("deformable.step", "big", "deformable.step = 'big': a number is meant"),
+        ("deformable.convergence.window", 2.5, "a whole number is meant"),
+        ("deformable.metric.symmetric", 1, "true or false is meant"),
+        ("deformable.units", 1, "a word is meant"),
+        ("deformable.descent.betas", [0.9], "2 values are meant"),
+        ("deformable.sigma_grad.x", 1, "it is a single value"),
+        ("deformable.descent", "adma", "unknown optimizer 'adma'"),
+        ("deformable.convergence", 3, "must be a table of settings"),
+        ("deformable.iterations", [1, 2], "give one limit per level"),
+        ("linear.1.dof", "rigid", "counted from 0"),
+        ("linear.dof", "rigd", "rigid"),
+        ("name", None, "a word is meant"),
+    ],
+)
+def test_a_wrong_change_is_named(key, value, message):
+    with pytest.raises(wf.InputError, match=message):
+        wf.recipe("default").replace({key: value})
+
+
+def test_a_missing_stage_has_no_settings():
+    with pytest.raises(wf.InputError, match="switched off"):
+        wf.recipe("rigid").replace({"deformable.step": 1})
+    with pytest.raises(wf.InputError, match="no linear stage"):
+        wf.recipe("default").replace({"linear": None}).replace({"linear.dof": "rigid"})
+
+
+def test_an_unknown_name_brings_a_suggestion():
+    with pytest.raises(wf.InputError, match="unknown recipe 'brian'; did you mean 'brain'"):
+        wf.recipe("brian")
+    with pytest.raises(wf.InputError, match="use one of default"):
+        wf.recipe("xyz")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("broken.toml", "deformable = [", "cannot be read as a recipe"),
+        ("broken.json", "{", "cannot be read as a recipe"),
+        ("list.json", "[1]", "a table of settings"),
+        ("wrong.toml", "[deformable]\nspeed = 3\n", "unknown setting of recipe.deformable 'speed'"),
+        ("part.toml", "deformable = 3\n", "must be a table of settings"),
+    ],
+)
+def test_a_broken_file_is_named(tmp_path, name, text, message):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(wf.FileError, match=message) as caught:
+        read_recipe(tmp_path / name)
+    assert name in str(caught.value)
+
+
+def test_a_recipe_is_written_as_toml_or_json_only(tmp_path):
+    with pytest.raises(wf.FileError, match=r"\.toml or \.json"):
+        write_recipe(wf.recipe("fast"), tmp_path / "mine.yaml")
+    with pytest.raises(wf.FileError, match="no such recipe file"):
+        wf.recipe(tmp_path / "none.toml")
