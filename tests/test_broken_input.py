@@ -1,6 +1,7 @@
 """Broken input gives one clear sentence on stderr and exit code 2, and leaves nothing behind."""
 
 import gzip
+import os
 import resource
 import struct
 
@@ -336,7 +337,7 @@ def test_broken_input_gives_one_sentence_and_leaves_nothing(case, files):
 
 
 def test_a_folder_that_may_not_be_written_is_refused_before_the_work(files, monkeypatch):
-    monkeypatch.setattr("warpfactor.io.folder.os.access", lambda *_: False)
+    monkeypatch.setattr(os, "access", lambda _, mode: mode != os.W_OK)
     refuse(files, register(files), "its place is not writable")
 
 

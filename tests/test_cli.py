@@ -93,7 +93,7 @@ def test_register_takes_masks_channels_initial_and_settings(result, files, tmp_p
         "-o",
         tmp_path / "deep" / "out",
         *("--fixed-mask", files / "mask.nii.gz", "--moving-mask", files / "mask.nii.gz"),
-        *("--fixed-channel", files / "mask.nii.gz", "--moving-channel", files / "mask.nii.gz"),
+        *("--fixed-channel", files / "fixed_labels.nii.gz", "--moving-channel", files / "moving_labels.nii.gz"),
         *("--channel-weights", "1,0.2", "--initial", folder / "0GenericAffine.mat", "--threads", "1", "--seed", "5"),
         *QUICK_OPTIONS,
         *("--set", "deformable.metric=mse", "--set", "deformable.sigma_grad=1.25", "--outside", "-1"),
@@ -143,9 +143,8 @@ def test_apply_carries_labels_and_series_both_ways(result, files, tmp_path):
     assert torch.equal(carried, wf.read_labels(folder / "warped_labels.nii.gz").data)
     volume = wf.read_image(files / "fixed.nii.gz")
     wf.io.write_series([volume, volume], tmp_path / "series.nii.gz", step=2.0)
-    done = run(
-        "apply", tmp_path / "series.nii.gz", "-o", tmp_path / "moved.nii.gz", "--to", "moving", "--result", folder
-    )
+    moved = tmp_path / "moved.nii.gz"
+    done = run("apply", tmp_path / "series.nii.gz", "-o", moved, "--to", "moving", "--result", folder)
     assert "2 volumes in moving space" in done.stdout
     series = wf.io.read_series(moved)
     run("apply", files / "fixed.nii.gz", "-o", tmp_path / "one.nii.gz", "--to", "moving", "--result", folder)
@@ -215,7 +214,7 @@ def test_evaluate_scores_labels_landmarks_and_folds(result, files, tmp_path):
     assert "3" in found["dice_per_label"]
     assert found["landmark_error_after_mean_mm"] < found["landmark_error_before_mean_mm"]
     run(*arguments, "--format", "csv", "-o", tmp_path / "scores.csv")
-    rows = list(csv.DictReader((tmp_path / "scores.csv").open()))
+    rows = list(csv.DictReader((tmp_path / "scores.csv").read_text().splitlines()))
     assert {row["figure"] for row in rows} >= {"dice", "dice_mean", "jacobian_minimum"}
 
 
@@ -327,6 +326,15 @@ def test_an_error_of_ours_is_told_apart(monkeypatch, capsys):
     with pytest.raises(SystemExit) as caught:
         cli.main(["recipes", "show", "nothing"])
     assert caught.value.code == 2
+
+
+def test_nan_in_a_file_is_counted(files, tmp_path):
+    data = wf.read_image(files / "fixed.nii.gz").data.clone()
+    data[0, 3, 4, 5:9] = torch.nan
+    wf.write_image(wf.Image(data, GRID), tmp_path / "holes.nii.gz")
+    done = run("register", tmp_path / "holes.nii.gz", files / "moving.nii.gz", "-o", tmp_path / "out", *QUICK_OPTIONS)
+    assert "4 voxels were NaN or infinite" in done.stdout
+    assert json.loads((tmp_path / "out" / "result.json").read_text())["fixed"]["nonfinite_voxels"] == 4
 
 
 def test_a_warning_is_one_line(files, tmp_path):

@@ -1,6 +1,7 @@
 """Linear registration finds known transforms, stays in its group, and says what it cannot do."""
 
 import csv
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -43,9 +44,9 @@ def transform(linear, shift, grid):
     return result
 
 
-def carried(truth, shape=SHAPE, contrast="t1", **options):
+def carried(truth, shape=SHAPE, contrast="t1", bias=0.0):
     """A fixed and a moving image of one object, on grids such that `truth(grid)` is the transform between them."""
-    images = phantom(shape, contrast=contrast, displacement_vox=0, **options)
+    images = phantom(shape, contrast=contrast, displacement_vox=0, bias=bias)
     grid = Grid.from_spacing(shape, 2.0)
     matrix = truth(grid)
     fixed = Image(images.fixed[None], grid, "fixed")
@@ -258,7 +259,7 @@ def test_history_tells_every_iteration():
     for level in SETTINGS.levels:
         kept = [r.cost for r in seen if r.level == level and r.accepted and r.dof == "affine"]
         assert kept == sorted(kept, reverse=True)
-    assert all(a.seconds <= b.seconds for a, b in zip(seen, seen[1:], strict=False))
+    assert all(a.seconds <= b.seconds for a, b in itertools.pairwise(seen))
 
 
 def double_solver(metric, shape=(20, 22, 24)):
@@ -316,7 +317,7 @@ def test_restricting_twice_is_restricting_once(dof):
 def test_cpu_sums_agree_with_the_reference(shapes, masked, generator):
     fixed, moving = (torch.randn(s, generator=generator) for s in shapes)
     matrix = torch.tensor(
-        [[1.03, 0.05, -0.02, 0.31], [-0.04, 0.7, 0.03, 0.92], [0.02, -0.06, 1.1, -0.41]], dtype=torch.float64
+        [[1.03, 0.05, -0.02, 0.3131], [-0.04, 0.7, 0.03, 0.9173], [0.02, -0.06, 1.1, -0.4137]], dtype=torch.float64
     )
     masks = {}
     if masked:

@@ -48,16 +48,16 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("register")(register.command)
-app.command("apply")(apply.command)
-app.command("invert")(transforms.invert)
-app.command("compose")(transforms.compose)
-app.command("jacobian")(transforms.jacobian)
-app.command("evaluate")(evaluate.command)
+app.command("register", short_help="Two images in; transform, inverse and warped image out.")(register.command)
+app.command("apply", short_help="Carry images, labels, series or points along.")(apply.command)
+app.command("invert", short_help="The inverse of a transform.")(transforms.invert)
+app.command("compose", short_help="Several transforms as one.")(transforms.compose)
+app.command("jacobian", short_help="Map of the Jacobian determinant.")(transforms.jacobian)
+app.command("evaluate", short_help="Overlap, distances, landmark errors, folds.")(evaluate.command)
 app.add_typer(recipes.app, name="recipes")
-app.command("info")(info.info)
-app.command("warmup")(info.warmup)
-app.command("demo")(demo.command)
+app.command("info", short_help="Versions and backends, for bug reports.")(info.info)
+app.command("warmup", short_help="Compile the kernels now.")(info.warmup)
+app.command("demo", short_help="A pair with known truth, from files to figures.")(demo.command)
 
 
 def _version(wanted: bool) -> None:

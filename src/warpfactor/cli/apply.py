@@ -69,7 +69,7 @@ def _images(
     labels: bool,
     force: bool,
 ) -> str:
-    from warpfactor.io.images import count_volumes
+    from warpfactor.io.probe import count_volumes
 
     if count_volumes(source) > 1:
         if labels:

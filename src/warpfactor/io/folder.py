@@ -6,7 +6,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from warpfactor.errors import FileError
@@ -31,14 +31,15 @@ def atomic_folder(path: str | Path, *, force: bool = False, own: Sequence[str] =
     try:
         temporary.mkdir()
         yield temporary
-        if final.exists() and any(final.iterdir()):
+        if final.exists():  # even an empty folder may be somebody's working directory, so it stays the same one
             _refill(temporary, final, own)
         else:
             temporary.replace(final.absolute())
     except BaseException as error:
         shutil.rmtree(temporary, ignore_errors=True)
-        for folder in made:
-            folder.rmdir()
+        with suppress(OSError):  # others may have put something there
+            for folder in made:
+                folder.rmdir()
         if isinstance(error, OSError):
             raise FileError(f"{final}: cannot be written ({error.strerror or error}).") from error
         raise

@@ -107,14 +107,6 @@ def read_series(path: str | Path) -> Series:
     return Series(image, float(image.GetSpacing()[3]), Path(path).name)
 
 
-def count_volumes(path: str | Path) -> int:
-    """How many volumes a file holds: 1 for a 2-D or 3-D image or a DICOM folder."""
-    if not Path(path).is_file():
-        return 1
-    image = load_sitk(Path(path))
-    return int(image.GetSize()[3]) if image.GetDimension() == 4 else 1
-
-
 def write_image(image: Image, path: str | Path, *, force: bool = False) -> None:
     """Write `image`; the format follows from the name. The file appears complete or not at all."""
     write_sitk(_fitting(image, Path(path)), Path(path), force=force)
@@ -192,7 +184,7 @@ def load_sitk(path: Path) -> Any:
             raise FileError(f"{path}: cannot be read ({reason_of(error)}).") from error
         return nifti.read_sheared(path, header)
     nifti.warn_of_disagreement(path, header, image)
-    return image
+    return nifti.with_nonfinite(path, header, image)
 
 
 def _read(path: Path) -> Any:

@@ -1,6 +1,7 @@
 """What SimpleITK passes over in silence in a NIfTI file: missing data, zero spacing, forms that disagree.
 
-It fills up a truncated file with what it finds, takes a spacing of zero for one, and refuses sheared axes.
+It fills up a truncated file with what it finds, takes a spacing of zero for one, reads NaN as zero, and refuses
+sheared axes.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ class GeometryWarning(UserWarning):
 _LENGTH = 348
 _FIELDS = {
     "dim": (40, "8h"),
+    "datatype": (70, "h"),
     "bitpix": (72, "h"),
     "pixdim": (76, "8f"),
     "data_offset": (108, "f"),
@@ -43,15 +45,21 @@ _FIELDS = {
     "rows": (280, "12f"),
 }
 _CODES = slice(252, 256)
+_FLOATS = {16: "f4", 64: "f8"}  # numpy types by datatype code
 
 
 @dataclass(frozen=True)
 class Header:
-    """The fields we check. Matrices map (x, y, z) indices to RAS mm; None if the file does not give them."""
+    """The fields we check. Matrices map (x, y, z) indices to RAS mm; None if the file does not give them.
+
+    `float_type` is numpy's name of the voxels' type, byte order included; None for whole numbers.
+    """
 
     dim: tuple[int, ...]
     spacing: tuple[float, ...]
     size_bytes: int
+    data_offset: int
+    float_type: str | None
     qform: Matrix | None
     sform: Matrix | None
 
@@ -94,6 +102,23 @@ def warn_of_disagreement(path: Path, header: Header, image: Any) -> None:
     used = itk.grid_of(image)
     name = "sform" if used.distance_vox(by_sform) < used.distance_vox(by_qform) else "qform"
     _warn(f"{path}: sform and qform are up to {apart:.3g} voxels apart; the {name} is used, as in ITK.")
+
+
+def with_nonfinite(path: Path, header: Header, image: Any) -> Any:
+    """The image with NaN and infinity where the file has them; SimpleITK reads them as zero."""
+    if header.float_type is None or image.GetNumberOfComponentsPerPixel() > 1:
+        return image
+    with _open(path) as stream:
+        stream.seek(header.data_offset)
+        values = np.frombuffer(stream.read(header.size_bytes - header.data_offset), header.float_type)
+    lost = ~np.isfinite(values)
+    if not lost.any():
+        return image
+    array = sitk.GetArrayFromImage(image)
+    array.ravel()[lost] = values[lost]
+    restored = sitk.GetImageFromArray(array, isVector=False)
+    restored.CopyInformation(image)
+    return restored
 
 
 def read_sheared(path: Path, header: Header) -> Any:
@@ -172,6 +197,8 @@ def _fields(raw: bytes, order: str) -> Header:
         dim=dim,
         spacing=tuple(abs(value) for value in spacing[: len(dim)]),
         size_bytes=int(field["data_offset"][0]) + math.prod(dim) * field["bitpix"][0] // 8,
+        data_offset=int(field["data_offset"][0]),
+        float_type=order + _FLOATS[code] if (code := field["datatype"][0]) in _FLOATS else None,
         qform=_from_quaternion(field["quaternion"], spacing, handed) if qcode > 0 else None,
         sform=rows if scode > 0 else None,
     )

@@ -169,8 +169,8 @@ def _finish(
     grid, ops, clock = inputs.fixed.grid, course.ops, course.clock
     forward = backward = None
     if found.displacement is not None:
-        forward = found.displacement.to(torch.float32).contiguous()
-        backward, _ = ops.invert(forward.to(course.device))
+        forward = found.displacement.to(device=course.device, dtype=torch.float32).contiguous()
+        backward, _ = ops.invert(forward)
     clock.lap("inverse")
     figures = measure(found.matrix, forward, backward, grid=grid, foreground=found.foreground, ops=ops)
     clock.lap("figures")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -12,7 +12,8 @@ from torch import Tensor
 
 from warpfactor.grid import Grid, Matrix
 from warpfactor.quality import ErrorFigures, JacobianFigures, inverse_consistency, jacobian_figures
-from warpfactor.resample import slab_index, slabs
+
+NEGLIGIBLE = 1e-9  # products of axes at right angles, up to rounding
 
 
 @dataclass(frozen=True)
@@ -38,9 +39,11 @@ class WarpFigures:
 
 @dataclass(frozen=True)
 class Figures:
-    """Attributes:
-    affine_determinant: how much larger a volume is in moving than in fixed space, by the affine.
-    warp: None without a warp.
+    """How regular a registration is.
+
+    Attributes:
+        affine_determinant: how much larger a volume is in moving than in fixed space, by the affine.
+        warp: None without a warp.
     """
 
     affine_determinant: float
@@ -65,7 +68,7 @@ def measure(
     warp = WarpFigures(
         jacobian=jacobian_figures(jacobian),
         jacobian_foreground=jacobian_figures(jacobian, foreground),
-        displacement_mm=inverse_consistency(_lengths(forward, grid)[1]),
+        displacement_mm=inverse_consistency(_lengths(forward, _gram(grid))),
         there_and_back_vox=there_vox,
         there_and_back_mm=there_mm,
         back_and_there_vox=back_vox,
@@ -76,31 +79,34 @@ def measure(
 
 def _round_trip(first: Tensor, second: Tensor, grid: Grid, ops: ModuleType) -> tuple[ErrorFigures, ErrorFigures]:
     """Figures of |first(x) + second(x + first(x))| in voxels and mm, where x + first(x) is in the image."""
-    voxels, millimetres = _lengths(ops.compose(second, first), grid)
-    inside = _stays(first, grid)
+    error = ops.compose(second, first)
+    inside = _stays(first)
     if not bool(inside.any()):
         inside = torch.ones_like(inside)
-    return inverse_consistency(voxels, inside), inverse_consistency(millimetres, inside)
+    voxels = inverse_consistency(_lengths(error, np.eye(3)), inside)
+    return voxels, inverse_consistency(_lengths(error, _gram(grid)), inside)
 
 
-def _lengths(field: Tensor, grid: Grid) -> tuple[Tensor, Tensor]:
-    """(D, H, W) length of a voxel displacement, in voxels and in mm; slab by slab, for the memory."""
-    voxels = torch.empty(grid.shape, dtype=torch.float32)
-    millimetres = torch.empty(grid.shape, dtype=torch.float32)
-    for planes in slabs(grid.shape):
-        part = field[:, planes].cpu()
-        voxels[planes] = part.norm(dim=0)
-        millimetres[planes] = grid.voxels_to_mm(part).norm(dim=0).float()
-    return voxels, millimetres
+def _gram(grid: Grid) -> Matrix:
+    """(3, 3) of which uᵀ G u is the squared length in mm of u in voxels."""
+    gram: Matrix = grid.matrix[:3, :3].T @ grid.matrix[:3, :3]
+    return gram
 
 
-def _stays(field: Tensor, grid: Grid) -> Tensor:
+def _lengths(field: Tensor, gram: Matrix) -> Tensor:
+    """(D, H, W) square root of uᵀ G u."""
+    total = torch.zeros_like(field[0])
+    for a, b in itertools.product(range(3), repeat=2):
+        if abs(gram[a, b]) > NEGLIGIBLE * np.trace(gram):
+            total.addcmul_(field[a], field[b], value=float(gram[a, b]))
+    return total.clamp_(min=0).sqrt_()
+
+
+def _stays(field: Tensor) -> Tensor:
     """(D, H, W) bool: whether a voxel is inside the image after its displacement."""
-    last = torch.tensor(grid.shape, dtype=torch.float64) - 1
-    return torch.cat(list(_inside_slabs(field, grid, last)))
-
-
-def _inside_slabs(field: Tensor, grid: Grid, last: Tensor) -> Iterator[Tensor]:
-    for planes in slabs(grid.shape):
-        index = slab_index(grid.shape, planes) + field[:, planes].reshape(3, -1).T.cpu()
-        yield ((index >= 0) & (index <= last)).all(dim=1).reshape(-1, *grid.shape[1:])
+    inside = torch.ones_like(field[0], dtype=torch.bool)
+    for axis, n in enumerate(inside.shape):
+        index = torch.arange(n, device=field.device).reshape([-1 if a == axis else 1 for a in range(3)])
+        place = field[axis] + index
+        inside &= (place >= 0) & (place <= n - 1)
+    return inside

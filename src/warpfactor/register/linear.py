@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 
 import numpy as np
@@ -30,6 +30,7 @@ from warpfactor.register.pair import Scene, finest_spacing, level_scene
 PROMISING = 4  # starts that are optimised
 SEARCH_ITERATIONS = 15
 RIVALS = 3  # of them that are compared at the second level
+DENOISING_VOX = 0.7  # SD of the blur of images that were not shrunk
 SAME_PLACE_VOX = 1.0  # starts closer together than this, at the image's corner, are one
 
 
@@ -183,7 +184,21 @@ def _pyramid(scene: Scene, factors: tuple[float, ...], ops: ModuleType) -> list[
     """The levels, coarse to fine; the coarser ones are made from the finest, which is cheaper to read."""
     finest = level_scene(scene, factors[-1], ops)
     ratio = finest_spacing(scene.fixed_grid) / finest_spacing(finest.fixed_grid)
-    return [*(level_scene(finest, f * ratio, ops) for f in factors[:-1]), finest]
+    coarser = [level_scene(finest, f * ratio, ops) for f in factors[:-1]]
+    return [*coarser, _denoised(finest, ops) if factors[-1] == 1 else finest]
+
+
+def _denoised(scene: Scene, ops: ModuleType) -> Scene:
+    """The full images, blurred a little, as those of the coarser levels are.
+
+    Interpolation averages neighbours, so where noise differs from voxel to voxel, it makes images more alike half a voxel
+    away from where they belong.
+    """
+    images = [
+        ops.smooth_gaussian(image.clone(), [DENOISING_VOX if n > 1 else 0.0 for n in image.shape[1:]])
+        for image in (scene.pair.fixed, scene.pair.moving)
+    ]
+    return replace(scene, pair=replace(scene.pair, fixed=images[0], moving=images[1]))
 
 
 def _solver(scene: Scene, settings: LinearSettings, ops: ModuleType, overlap: Overlap, reference: Matrix) -> Solver:

@@ -86,6 +86,10 @@ class Registration:
     recipe: Recipe
     run: RunInfo
 
+    def __repr__(self) -> str:
+        costs = [f"{stage.name} {stage.cost_before:.4f} -> {stage.cost_after:.4f}" for stage in self.history]
+        return f"Registration({self.recipe.name}: {', '.join(costs)}; {self.status})"
+
     @property
     def fixed_grid(self) -> Grid:
         return self.warped.grid

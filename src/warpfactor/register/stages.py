@@ -112,7 +112,7 @@ def run_linear(
         start=found.start,
         start_costs=tuple(found.start_costs.items()),
     )
-    return found.matrix, stage
+    return _in_plane(found.matrix, scene), stage
 
 
 def run_deformable(
@@ -155,6 +155,15 @@ def run_deformable(
         levels=found.outcomes,
     )
     return (found.displacement if kept else start), stage
+
+
+def _in_plane(matrix: Matrix, scene: Scene) -> Matrix:
+    """The matrix of 2-D images without the rounding that couples z, which 2-D files cannot hold."""
+    if scene.fixed_grid.ndim == 3:
+        return matrix
+    planar = matrix.copy()
+    planar[2], planar[:2, 2] = (0, 0, 1, 0), 0
+    return planar
 
 
 def _linear_cost(scene: Scene, settings: LinearSettings, matrix: Matrix, ops: ModuleType) -> float:
