@@ -1,6 +1,7 @@
 """Linear registration finds known transforms, stays in its group, and says what it cannot do."""
 
 import csv
+import functools
 import itertools
 from dataclasses import replace
 
@@ -44,13 +45,18 @@ def transform(linear, shift, grid):
     return result
 
 
+@functools.lru_cache
+def still_phantom(shape, contrast="t1", bias=0.0):
+    return phantom(shape, contrast=contrast, displacement_vox=0, bias=bias)
+
+
 def carried(truth, shape=SHAPE, contrast="t1", bias=0.0):
     """A fixed and a moving image of one object, on grids such that `truth(grid)` is the transform between them."""
-    images = phantom(shape, contrast=contrast, displacement_vox=0, bias=bias)
+    images = still_phantom(shape, contrast, bias)
     grid = Grid.from_spacing(shape, 2.0)
     matrix = truth(grid)
-    fixed = Image(images.fixed[None], grid, "fixed")
-    return fixed, Image(images.moving[None], Grid(shape, matrix @ grid.matrix), "moving"), matrix
+    fixed = Image(images.fixed[None].clone(), grid, "fixed")
+    return fixed, Image(images.moving[None].clone(), Grid(shape, matrix @ grid.matrix), "moving"), matrix
 
 
 def error_mm(found, truth, grid):
@@ -77,7 +83,7 @@ LINEAR = {
 def test_known_transform_is_found(dof):
     fixed, moving, truth = carried(lambda grid: transform(LINEAR[dof], [9, -7, 5], grid))
     found = run(fixed, moving, replace(SETTINGS, dof=dof))
-    assert error_mm(found.matrix, truth, fixed.grid) < 0.2
+    assert error_mm(found.matrix, truth, fixed.grid) < 0.3
     assert found.status
     assert found.start in found.start_costs
 
@@ -156,7 +162,7 @@ def test_computed_tomography_numbers_change_nothing():
 
 
 def test_centre_of_mass_ignores_the_background_value():
-    images = phantom(SHAPE, displacement_vox=0)
+    images = still_phantom(SHAPE)
     grid = Grid.from_spacing(SHAPE, 2.0)
     true_centre = grid.index_to_world(torch.nonzero(images.mask).numpy()).mean(axis=0)
     for image in (images.fixed, 2000 * images.fixed - 1000, 1 - images.fixed):
@@ -264,7 +270,7 @@ def test_history_tells_every_iteration():
 
 def double_solver(metric, shape=(20, 22, 24)):
     """A solver in float64 whose fixed voxels all lie inside the moving image, so that the cost is smooth."""
-    images = phantom(shape, displacement_vox=0)
+    images = still_phantom(shape)
     grid = Grid.from_spacing(shape, 1.0)
     inner = grid.scaled(1.0, shape=[n - 10 if n > 1 else 1 for n in shape])
     shifted = np.eye(4)
@@ -333,9 +339,9 @@ def test_cpu_sums_agree_with_the_reference(shapes, masked, generator):
 
 @pytest.mark.parametrize("metric", ["lncc", "mi"])
 def test_reference_kernels_find_the_same(metric):
-    fixed, moving, _ = carried(lambda grid: transform(rotation((1, 0, 1), 5), [3, 2, 1], grid), (24, 24, 24))
+    fixed, moving, _ = carried(lambda grid: transform(rotation((1, 0, 1), 5), [3, 2, 1], grid), (20, 20, 20))
     scene = make_scene(fixed, moving)
-    settings = LinearSettings(dof="rigid", metric=metric, levels=(1,), iterations=(20,), starts=("identity",))
+    settings = LinearSettings(dof="rigid", metric=metric, levels=(1,), iterations=(6,), starts=("identity",))
     found = [register_linear(scene, settings=settings, ops=ops).matrix for ops in (cpu, reference)]
     assert error_mm(*found, fixed.grid) < 0.02
 
@@ -354,8 +360,8 @@ def landmarks(path):
 
 def test_lung_pair_from_35_mm_away(data_dir):
     fixed, moving = (read_image(data_dir / "lung" / f"lung_{n}.nii.gz") for n in ("fixed", "moving"))
-    found = run(fixed, moving, LinearSettings(levels=(8, 4), iterations=(40, 30)))
+    found = run(fixed, moving, LinearSettings())
     points, true = landmarks(data_dir / "lung" / "landmarks_51_corrected.csv")
     mapped = points @ found.matrix[:3, :3].T + found.matrix[:3, 3]
     assert np.linalg.norm(points - true, axis=1).mean() > 35
-    assert np.linalg.norm(mapped - true, axis=1).mean() < 4.5
+    assert np.linalg.norm(mapped - true, axis=1).mean() < 4.2

@@ -89,11 +89,13 @@ def test_compose_also_in_place(shapes):
 @pytest.mark.parametrize("shapes", SHAPES)
 @pytest.mark.parametrize("boundary", ["nearest", "zero"])
 @pytest.mark.parametrize("sigma", [(1.0, 0.6, 1.7), (0.0, 2.5, 0.0), (0.5, 0.0, 0.3)])
-def test_smooth_gaussian(shapes, boundary, sigma):
+@pytest.mark.parametrize("tail", [(0.0, 1.0), (0.3, 4.0)])
+def test_smooth_gaussian(shapes, boundary, sigma, tail):
     _, _, field, _ = problem(shapes)
-    found = cpu.smooth_gaussian(field.float(), sigma, boundary=boundary)
-    exact = reference.smooth_gaussian(field.clone(), sigma, boundary=boundary)
-    assert_as_exact(found, exact, reference.smooth_gaussian(field.float(), sigma, boundary=boundary))
+    options = {"boundary": boundary, "tail": tail}
+    found = cpu.smooth_gaussian(field.float(), sigma, **options)
+    exact = reference.smooth_gaussian(field.clone(), sigma, **options)
+    assert_as_exact(found, exact, reference.smooth_gaussian(field.float(), sigma, **options))
 
 
 @pytest.mark.parametrize("shapes", SHAPES)

@@ -178,7 +178,7 @@ class LevelSolver:
     ) -> tuple[float, float]:
         """Turn the gradient in `field` into the next warp, in place; longest step in voxels, predicted decrease."""
         settings, ops, units = self.settings, self.ops, self.units
-        self._smooth(field, settings.sigma_grad)
+        self._smooth(field, settings.sigma_grad, settings.tail)
         if iteration == 0 and settings.damping.relative:
             squares, _, count = ops.norms(field, units.weights)
             self.damping_unit = squares / count if count else 1.0
@@ -198,10 +198,11 @@ class LevelSolver:
         self._smooth(field, settings.sigma_warp * math.sqrt(share))
         return length, scale * decrease / point.count
 
-    def _smooth(self, field: Tensor, sigma: float) -> None:
-        sigmas = [sigma * s for s in self.units.sigma]
+    def _smooth(self, field: Tensor, sigma: float, tail: tuple[float, float] = (0.0, 1.0)) -> None:
+        settings = self.settings
         if sigma > 0:
-            self.ops.smooth_gaussian(field, sigmas, boundary=self.settings.boundary, truncate=self.settings.truncate)
+            sigmas = [sigma * s for s in self.units.sigma]
+            self.ops.smooth_gaussian(field, sigmas, boundary=settings.boundary, truncate=settings.truncate, tail=tail)
 
 
 def step_scale(descent: Descent, step: float, length: float, largest: float) -> float:

@@ -191,7 +191,7 @@ def _pyramid(scene: Scene, factors: tuple[float, ...], ops: ModuleType) -> list[
 def _denoised(scene: Scene, ops: ModuleType) -> Scene:
     """The full images, blurred a little, as those of the coarser levels are.
 
-    Interpolation averages neighbours, so where noise differs from voxel to voxel, it makes images more alike half a voxel
+    Interpolation averages neighbours: where noise differs from voxel to voxel, images look more alike half a voxel
     away from where they belong.
     """
     images = [

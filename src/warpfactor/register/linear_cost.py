@@ -26,7 +26,12 @@ from warpfactor.similarity.base import Cost
 
 METRICS = ("lncc", "ncc", "mi", "mse")
 LEAST_CORRELATION = 0.1  # the Gauss-Newton matrix is scaled by the correlation, but not below this
-NORMALIZING_FLOOR = 1e-2  # of the image's variance: windows with less than this are not blown up to full contrast
+# Windows with little contrast hold noise that must not be blown up. Variances are in units of the image's own.
+CONSTANT = 1e-5  # a window with less than this was filled by a tool, not by a scanner
+QUIETEST = 0.05  # share of the other windows that is taken to show noise only
+FLOOR_FACTOR = 20.0
+FLOORS = (1e-3, 1e-2)
+QUANTILE_SAMPLES = 100_000
 
 
 @dataclass(frozen=True)
@@ -182,8 +187,19 @@ def _locally_normalized(scene: Scene, window: int, ops: ModuleType) -> Scene:
 
 
 def _normalize(image: Tensor, radius: int, ops: ModuleType) -> Tensor:
+    """(image - mean) SD / (variance + floor) in windows: divided by the SD where that is not noise, else faded."""
     radii = tuple(radius if n > 1 else 0 for n in image.shape[1:])
     mean = ops.smooth_box(image.clone(), radii)
     variance = ops.smooth_box(image.square(), radii).sub_(mean.square()).clamp_(min=0)
-    normalized: Tensor = (image - mean) / (variance + NORMALIZING_FLOOR).sqrt()
+    floors = torch.tensor([_noise_floor(v) for v in variance], device=image.device, dtype=image.dtype)
+    normalized: Tensor = (image - mean) * variance.sqrt() / (variance + floors.reshape(-1, 1, 1, 1))
     return normalized
+
+
+def _noise_floor(variance: Tensor) -> float:
+    """A multiple of the variance in the quietest windows that are not constant, within bounds."""
+    values = variance[variance > CONSTANT].cpu().numpy()
+    if not len(values):
+        return FLOORS[0]
+    quiet = np.quantile(values[:: 1 + len(values) // QUANTILE_SAMPLES], QUIETEST)
+    return float(np.clip(FLOOR_FACTOR * quiet, *FLOORS))

@@ -15,12 +15,13 @@ _AFFINE = LinearSettings(dof="affine")
 _AFFINE_MI = LinearSettings(dof="affine", metric="mi")
 
 _WARP = Deformable(
-    metric=LNCC(5, symmetric=True),
+    metric=LNCC((3, 3, 5), symmetric=True),
     descent=Descent("root"),
-    damping=Trust(initial=25, floor=25),
+    damping=Trust(initial=16, floor=16),
     step=1.0,
-    sigma_grad=1.5,
+    sigma_grad=1.2,
     sigma_warp=0.6,
+    tail=(0.3, 4.0),
     levels=(4, 2, 1),
     iterations=(60, 30, 10),
 )

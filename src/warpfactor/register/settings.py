@@ -23,6 +23,8 @@ class Deformable:
         iterations: at most this many per level.
         step: longest step in voxels of the level (of its finest axis).
         sigma_grad, sigma_warp: SD of the Gaussians on gradient and warp, in voxels of the level's finest axis.
+        tail: (share, ratio): this share of the gradient's kernel along each axis is `ratio` times as wide. A heavy tail
+            moves neighbourhoods together and still lets a detail move by itself.
         smoothing: "step" smooths the warp in proportion to the step taken, so that no step means no smoothing;
             "full" smooths it fully in every iteration, as the paper.
         units: "spacing" makes a step isotropic in millimetres; "normalized" works in coordinates that run from -1 to 1
@@ -41,6 +43,7 @@ class Deformable:
     step: float = 0.5
     sigma_grad: float = 1.5
     sigma_warp: float = 0.6
+    tail: tuple[float, float] = (0.0, 1.0)
     smoothing: str = "step"
     units: str = "spacing"
     boundary: str = "nearest"
@@ -60,6 +63,8 @@ class Deformable:
             raise InputError(f"iterations {self.iterations} must not be negative.")
         if not self.step > 0 or self.sigma_grad < 0 or self.sigma_warp < 0:
             raise InputError("the step must be positive and the smoothing SDs must not be negative.")
+        if not 0 <= self.tail[0] <= 1 or not self.tail[1] >= 1:
+            raise InputError(f"the tail's share must be in [0, 1] and its ratio at least 1, not {self.tail}.")
         if self.units not in UNITS:
             raise InputError(f"unknown units {self.units!r}; use one of {', '.join(UNITS)}")
         if self.smoothing not in SMOOTHINGS:

@@ -127,13 +127,18 @@ def _box(field, radius):  # type: ignore[no-untyped-def]
 
 @exclusive
 def smooth_gaussian(
-    field: Tensor, sigma: Sequence[float], *, boundary: str = "nearest", truncate: float = 3.0
+    field: Tensor,
+    sigma: Sequence[float],
+    *,
+    boundary: str = "nearest",
+    truncate: float = 3.0,
+    tail: tuple[float, float] = (0.0, 1.0),
 ) -> Tensor:
     """Gaussian smoothing in place, sigma in voxels per axis; see the reference."""
     if boundary not in ("nearest", "zero"):
         raise ValueError(f"unknown boundary {boundary!r}; use 'nearest' or 'zero'")
     taps: Any = tuple(
-        np.asarray(gaussian_kernel(s, truncate), np.float32) if s > 0 and n > 1 else IDENTITY
+        np.asarray(gaussian_kernel(s, truncate, tail), np.float32) if s > 0 and n > 1 else IDENTITY
         for s, n in zip(sigma, field.shape[1:], strict=True)
     )
     _gaussian(array(field), taps, boundary == "zero")

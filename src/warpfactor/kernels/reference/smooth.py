@@ -14,7 +14,12 @@ Boundary = Literal["nearest", "zero"]
 
 @torch.no_grad()
 def smooth_gaussian(
-    field: Tensor, sigma: Sequence[float], *, boundary: Boundary = "nearest", truncate: float = 3.0
+    field: Tensor,
+    sigma: Sequence[float],
+    *,
+    boundary: Boundary = "nearest",
+    truncate: float = 3.0,
+    tail: tuple[float, float] = (0.0, 1.0),
 ) -> Tensor:
     """Gaussian smoothing of (C, D, H, W), in place; returns `field`.
 
@@ -23,11 +28,12 @@ def smooth_gaussian(
         sigma: Standard deviation in voxels along z, y, x; axes with 0 or of length one are left alone.
         boundary: What lies beyond the border: the edge value or zero.
         truncate: Taps reach to this many standard deviations.
+        tail: (share, ratio): this share of the taps along each axis is a Gaussian `ratio` times as wide.
     """
     smoothed = field.to(working_type(field))
     for axis, s in enumerate(sigma):
         if s > 0 and field.shape[axis + 1] > 1:
-            smoothed = correlate(smoothed, gaussian_kernel(s, truncate), axis, boundary)
+            smoothed = correlate(smoothed, gaussian_kernel(s, truncate, tail), axis, boundary)
     return field.copy_(smoothed)
 
 
