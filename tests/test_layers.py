@@ -1,4 +1,4 @@
-"""The import arrows of the architecture hold: a module imports only from its own layer's package or from layers below."""
+"""The import arrows of the architecture hold: a module imports only from its own layer or from layers below."""
 
 import ast
 from pathlib import Path

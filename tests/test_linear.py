@@ -212,7 +212,7 @@ def test_given_start_is_used_and_brought_into_the_group():
 def test_start_with_another_scale_is_no_collapse():
     fixed, moving, truth = carried(lambda grid: transform(4 * np.eye(3), [0, 0, 0], grid))
     start = truth @ transform(rotation((0, 1, 1), 4), [2, -1, 3], fixed.grid)
-    assert error_mm(run(fixed, moving, start=start).matrix, truth, fixed.grid) < 4 * 0.2
+    assert error_mm(run(fixed, moving, start=start).matrix, truth, fixed.grid) < 4 * 0.3
 
 
 def test_unrelated_images_do_not_collapse(rng):

@@ -1,9 +1,9 @@
 """The cost of a linear transform at one level: value, gradient by the affine displacement, Gauss-Newton matrix.
 
 Squared difference and correlation follow from sums over the voxels, with their Gauss-Newton matrices. Local
-correlation is the correlation of images that were normalised, each in its own windows, once a level: on 1 mm brains
-that found better affines than the LNCC kernel (Dice 0.434 against 0.432), with a fraction of the work. Mutual
-information takes value and gradient from its kernel, and Fisher's information as matrix.
+correlation is the correlation of images that were normalised, each in its own windows, once a level: on four pairs of
+1 mm brains its affines were as good as the LNCC kernel's, for a fraction of the work. Mutual information takes value
+and gradient from its kernel, and Fisher's information as matrix.
 """
 
 from __future__ import annotations
