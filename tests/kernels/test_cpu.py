@@ -130,6 +130,7 @@ def test_invert_leaves_a_true_residual(shape):
     assert residual.max() < 1e-3
     again = reference.compose(field, inverse.double())
     assert torch.allclose(again.norm(dim=0), residual.double(), atol=1e-5)
+    assert torch.allclose(inverse.double(), reference.invert(field, tolerance=1e-4)[0], atol=2e-4)
 
 
 COSTS = {

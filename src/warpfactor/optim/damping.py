@@ -59,6 +59,10 @@ class Paper:
     def rejects(self) -> bool:
         return self.tolerance is not None
 
+    def stalled(self, state: State) -> bool:
+        """Never: after `retries` rejections the next step is kept whatever it does."""
+        return False
+
     def judge(self, state: State, cost: float) -> tuple[bool, State]:
         """Keep the step that led to `cost`? And the state for the next one."""
         if state.last is None:
@@ -117,6 +121,10 @@ class Trust:
     @property
     def rejects(self) -> bool:
         return self.reject
+
+    def stalled(self, state: State) -> bool:
+        """Whether so many steps in a row were rejected that no further one is worth its time."""
+        return state.retries >= self.retries
 
     def judge(self, state: State, cost: float) -> tuple[bool, State]:
         """Keep the step that led to `cost`? And the state for the next one."""

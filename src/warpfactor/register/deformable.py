@@ -121,8 +121,8 @@ class LevelSolver:
         state = State(damping=rule.clamp(rule.initial if carried is None else carried))
         field = torch.empty_like(warp)
         previous = torch.empty_like(warp) if rule.rejects else None
+        best = warp
         costs: list[float] = []
-        outcome = Outcome.LIMIT
         try:
             for iteration in range(iterations):
                 point = self._linearize(warp, field)
@@ -132,27 +132,30 @@ class LevelSolver:
                 elif previous is not None:
                     course.record(factor, iteration, point.cost, state.damping, accepted=False)
                     warp, previous = previous, warp
-                    if state.retries >= rule.retries:
-                        outcome = Outcome.STALLED
-                        break
+                    if rule.stalled(state):
+                        return self._end(warp, state, course, Outcome.STALLED)
                     point = self._linearize(warp, field)
+                best = warp
                 if self.settings.convergence.reached(costs):
-                    outcome = Outcome.FLAT
-                    break
+                    return self._end(warp, state, course, Outcome.FLAT)
                 length, predicted = self._step(warp, field, point, state.damping, iteration, course.moments)
                 state = replace(state, predicted=predicted)
                 course.record(factor, iteration, point.cost, state.damping, step_vox=length)
                 if previous is None:
                     warp, field = field, warp
+                    best = warp
                 else:
                     warp, previous, field = field, warp, previous
-            if previous is not None and outcome is Outcome.LIMIT and iterations:
+            if previous is not None and iterations:
                 accepted, state = rule.judge(state, self.cost.linearize(warp, self.matrix).cost)
                 warp = warp if accepted else previous
         except KeyboardInterrupt:
             if not course.keep_interrupted:
                 raise
-            outcome = Outcome.INTERRUPTED
+            return self._end(best, state, course, Outcome.INTERRUPTED)
+        return self._end(warp, state, course, Outcome.LIMIT)
+
+    def _end(self, warp: Tensor, state: State, course: Course, outcome: Outcome) -> tuple[Tensor, Outcome]:
         course.damping = state.damping
         return warp, outcome
 

@@ -7,9 +7,9 @@ from enum import Enum
 class Status(Enum):
     """Why a registration stopped; the value is the sentence for people."""
 
-    CONVERGED = "The cost flattened: every level converged before its iteration limit."
-    ITERATIONS = "The iteration limit was reached."
-    INTERRUPTED = "Interrupted; this is the best warp so far."
+    CONVERGED = "Converged: at every level the cost had flattened."
+    ITERATIONS = "Every level ran its full number of iterations or stopped when the cost had flattened."
+    INTERRUPTED = "Interrupted; this is the last warp that was found good."
     STALLED = "No step lowered the cost any more at the finest level."
 
 

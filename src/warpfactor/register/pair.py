@@ -9,6 +9,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
+from warpfactor import kernels
 from warpfactor.errors import InputError
 from warpfactor.grid import Grid
 from warpfactor.image import Image
@@ -16,6 +17,7 @@ from warpfactor.similarity.base import Pair
 
 MIN_SIZE = 16  # voxels: no axis is shrunk below this
 BLUR = 0.75  # SD of the blur before shrinking by a factor f, in units of f; measured best on brains
+FILL_VOX = 2.0  # SD of the smoothing that continues an image into voxels that do not count
 
 
 @dataclass(frozen=True)
@@ -90,23 +92,37 @@ def _standardize(
             raise InputError(f"{image.name} is constant ({mean:g}) where it counts; there is nothing to register.")
         channel.sub_(mean).div_(sd)
         scales.append((mean, sd))
-    data.masked_fill_(~finite, 0.0)
+    if valid is not None:
+        _fill(data, valid)
     return data, None if valid is None else valid.to(torch.uint8), tuple(scales)
 
 
-def level_scene(scene: Scene, factor: float, ops: ModuleType) -> Scene:
+def _fill(data: Tensor, valid: Tensor) -> None:
+    """Continue the image smoothly into the voxels that do not count, in place.
+
+    Blurs, pyramids and interpolation at the edge of a mask then see nothing of what lies beyond it.
+    """
+    ops = kernels.select(data.device)
+    data.masked_fill_(~valid, 0.0)
+    sigma = (FILL_VOX,) * 3
+    share = ops.smooth_gaussian(valid[None].to(data.dtype), sigma)
+    near = ops.smooth_gaussian(data.clone(), sigma) / share.clamp(min=1e-3)
+    data.copy_(torch.where(valid, data, near))
+
+
+def level_scene(scene: Scene, factor: float, ops: ModuleType, *, blur: float = BLUR) -> Scene:
     """The scene at `factor` times the fixed image's finest spacing.
 
     Every axis of both images is shrunk towards that spacing, none below it is blown up and none is shrunk below
-    MIN_SIZE voxels: thick slices stay as they are until the other axes have caught up.
+    MIN_SIZE voxels: thick slices stay as they are until the other axes have caught up. `blur` is the SD of the Gaussian
+    before shrinking by f, in units of f.
     """
     if factor <= 1:
         return scene
     spacing = factor * finest_spacing(scene.fixed_grid)
-    fixed, fixed_mask, fixed_grid = _shrink(scene.pair.fixed, scene.pair.fixed_mask, scene.fixed_grid, spacing, ops)
-    moving, moving_mask, moving_grid = _shrink(
-        scene.pair.moving, scene.pair.moving_mask, scene.moving_grid, spacing, ops
-    )
+    full = scene.pair
+    fixed, fixed_mask, fixed_grid = _shrink(full.fixed, full.fixed_mask, scene.fixed_grid, spacing, ops, blur)
+    moving, moving_mask, moving_grid = _shrink(full.moving, full.moving_mask, scene.moving_grid, spacing, ops, blur)
     pair = replace(scene.pair, fixed=fixed, moving=moving, fixed_mask=fixed_mask, moving_mask=moving_mask)
     return Scene(pair, fixed_grid, moving_grid, scene.nonfinite)
 
@@ -126,14 +142,14 @@ def level_shape(grid: Grid, spacing_mm: float) -> tuple[int, int, int]:
 
 
 def _shrink(
-    data: Tensor, mask: Tensor | None, grid: Grid, spacing_mm: float, ops: ModuleType
+    data: Tensor, mask: Tensor | None, grid: Grid, spacing_mm: float, ops: ModuleType, blur: float
 ) -> tuple[Tensor, Tensor | None, Grid]:
-    """Image, mask and grid at a coarser spacing; a blur of half the factor keeps aliases out."""
+    """Image, mask and grid at a coarser spacing; the blur keeps aliases out."""
     shape = level_shape(grid, spacing_mm)
     coarse = grid.scaled(shape=shape)
     factors = [n / m for n, m in zip(grid.shape, shape, strict=True)]
     offsets = [(f - 1) / 2 for f in factors]
-    sigma = [BLUR * f if f > 1 else 0.0 for f in factors]
+    sigma = [blur * f if f > 1 else 0.0 for f in factors]
     small = ops.resize(ops.smooth_gaussian(data.clone(), sigma), shape, factors, offsets)
     small_mask = None
     if mask is not None:

@@ -16,9 +16,11 @@ from warpfactor.grid import Grid
 from warpfactor.optim import Moments
 from warpfactor.register.deformable import Course, LevelSolver, Outcome, Progress
 from warpfactor.register.history import Record, Status
-from warpfactor.register.pair import Scene, level_scene
+from warpfactor.register.pair import Scene, finest_spacing, level_scene, level_shape
 from warpfactor.register.settings import Deformable
 from warpfactor.resample import VoxelMap
+
+REPEATED = "left out, as fine as the next level"
 
 
 @dataclass(frozen=True)
@@ -64,8 +66,12 @@ def register_deformable(
     grid, warp = _start(scene, start)
     through = np.eye(4) if affine is None else np.asarray(affine, dtype=np.float64)
     ended = Outcome.LIMIT
+    repeated = repeated_levels(scene, settings.levels)
     for index, (factor, iterations) in enumerate(zip(settings.levels, settings.iterations, strict=True)):
-        level = level_scene(scene, factor, ops)
+        if index in repeated:
+            outcomes.append((factor, REPEATED))
+            continue
+        level = level_scene(scene, factor, ops, blur=settings.blur)
         warp = resample_field(warp, grid, level.fixed_grid, ops) if warp is not None else None
         if warp is None:
             warp = scene.pair.fixed.new_zeros((3, *level.pair.shape))
@@ -81,6 +87,13 @@ def register_deformable(
         raise AssertionError("settings hold at least one level")
     warp = resample_field(warp, grid, scene.fixed_grid, ops)
     return DeformableResult(warp, _status(ended, outcomes), tuple(course.records), tuple(outcomes))
+
+
+def repeated_levels(scene: Scene, levels: tuple[float, ...]) -> set[int]:
+    """Numbers of the levels that small images cannot tell from the next finer one; these are left out."""
+    finest = finest_spacing(scene.fixed_grid)
+    shapes = [(level_shape(scene.fixed_grid, f * finest), level_shape(scene.moving_grid, f * finest)) for f in levels]
+    return {i for i in range(len(levels) - 1) if shapes[i] == shapes[i + 1]}
 
 
 def _start(scene: Scene, start: Tensor | None) -> tuple[Grid, Tensor | None]:
@@ -121,5 +134,5 @@ def _status(ended: Outcome, outcomes: list[tuple[float, str]]) -> Status:
         return Status.INTERRUPTED
     if ended is Outcome.STALLED:
         return Status.STALLED
-    flat = all(name in (Outcome.FLAT.value, Outcome.STALLED.value) for _, name in outcomes)
+    flat = all(name in (Outcome.FLAT.value, Outcome.STALLED.value, REPEATED) for _, name in outcomes)
     return Status.CONVERGED if flat else Status.ITERATIONS

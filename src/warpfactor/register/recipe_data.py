@@ -36,6 +36,7 @@ _PAPER = Deformable(
     units="normalized",
     boundary="zero",
     truncate=2.0,
+    blur=0.5,
     levels=(4, 2, 1),
     iterations=(200, 100, 50),
 )

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from warpfactor.errors import InputError
 from warpfactor.optim import Convergence, Descent, Paper, Trust
+from warpfactor.register.pair import BLUR
 from warpfactor.similarity import LNCC, Similarity
 
 UNITS = ("spacing", "normalized")
@@ -31,6 +32,7 @@ class Deformable:
             along each axis, as the paper, where λ has its published meaning.
         boundary: what the Gaussians see beyond the border, "nearest" or "zero" (the paper).
         truncate: where their taps end, in SD.
+        blur: SD of the Gaussian before an image is shrunk by a factor f, in units of f.
         convergence: when a level stops early.
         channel_weights: of the metric's channels; None weighs them equally.
     """
@@ -48,6 +50,7 @@ class Deformable:
     units: str = "spacing"
     boundary: str = "nearest"
     truncate: float = 3.0
+    blur: float = BLUR
     convergence: Convergence = field(default_factory=Convergence)
     channel_weights: tuple[float, ...] | None = None
 

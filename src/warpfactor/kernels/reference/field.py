@@ -65,27 +65,35 @@ def jacobian_determinant(displacement: Tensor) -> Tensor:
 def invert(
     displacement: Tensor, *, start: Tensor | None = None, iterations: int = 50, tolerance: float = 1e-3
 ) -> tuple[Tensor, Tensor]:
-    """Inverse displacement v by the fixed point v <- -u(x + v(x)), and what is left of it.
+    """Inverse displacement v by the fixed point v <- v - q (v + u(x + v)), and what is left of it.
+
+    Every voxel keeps its best v; q starts at one and is halved there whenever the residual did not fall.
 
     Args:
         displacement: (3, D, H, W), u. Beyond the border it keeps its edge value.
-        start: First guess of v, left untouched; zero if None.
+        start: First guess of v, left untouched; -u if None.
         iterations: At most this many updates of v.
-        tolerance: Stop when the largest residual is below it.
+        tolerance: A voxel is done when its residual is below it.
 
     Returns:
         v (3, D, H, W) and its residual |v(x) + u(x + v(x))| (D, H, W), in voxels.
     """
-    inverse = torch.zeros_like(displacement) if start is None else start.clone()
-    image = _displaced(displacement, inverse)
-    residual = torch.linalg.vector_norm(inverse + image, dim=0)
+    best = -displacement if start is None else start.clone()
+    gap = best + _displaced(displacement, best)
+    residual = torch.linalg.vector_norm(gap, dim=0)
+    rate = torch.ones_like(residual)
     for _ in range(iterations):
         if residual.max() < tolerance:
             break
-        inverse = (-image).to(displacement.dtype)
-        image = _displaced(displacement, inverse)
-        residual = torch.linalg.vector_norm(inverse + image, dim=0)
-    return inverse, residual.to(displacement.dtype)
+        trial = best - rate * gap
+        trial_gap = trial + _displaced(displacement, trial)
+        trial_residual = torch.linalg.vector_norm(trial_gap, dim=0)
+        better = (trial_residual < residual) & (residual >= tolerance)
+        best = torch.where(better, trial, best)
+        gap = torch.where(better, trial_gap, gap)
+        residual = torch.where(better, trial_residual, residual)
+        rate = torch.where(better, rate, rate / 2)
+    return best.to(displacement.dtype), residual.to(displacement.dtype)
 
 
 def _displaced(field: Tensor, displacement: Tensor) -> Tensor:

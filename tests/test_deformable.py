@@ -1,0 +1,293 @@
+"""The deformable driver: starts, stops, interruptions, masks, channels, own losses, paper mode, unusable input."""
+
+import functools
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from warpfactor import kernels, quality
+from warpfactor.errors import InputError
+from warpfactor.image import Image
+from warpfactor.kernels import cpu
+from warpfactor.optim import Convergence, Descent, Paper, Trust
+from warpfactor.phantom import phantom
+from warpfactor.register.history import Status
+from warpfactor.register.pair import make_scene
+from warpfactor.register.pyramid import REPEATED, register_deformable
+from warpfactor.register.settings import Deformable
+from warpfactor.similarity import LNCC, MI, MSE, Custom
+
+QUICK = Deformable(levels=(2, 1), iterations=(12, 6), step=1.0, damping=Trust(initial=16, floor=16))
+PAPER = Deformable(
+    metric=LNCC(7, exact=False),
+    descent=Descent("pointwise"),
+    damping=Paper(),
+    step=0.375,
+    sigma_grad=1.0,
+    sigma_warp=0.5,
+    smoothing="full",
+    units="normalized",
+    boundary="zero",
+    truncate=2.0,
+    levels=(2, 1),
+    iterations=(30, 15),
+)
+OPS = kernels.select("cpu")
+
+
+@functools.cache
+def truth(shape=(1, 64, 56)):
+    return phantom(shape, bias=0.0, noise=0.02)
+
+
+def scene(**changes):
+    pair = truth()
+    data = {"fixed": pair.fixed, "moving": pair.moving, **changes}
+    masks = {k: Image.from_array(data.pop(k)) for k in ("fixed_mask", "moving_mask") if k in data}
+    return make_scene(Image.from_array(data["fixed"]), Image.from_array(data["moving"]), **masks)
+
+
+def run(settings=QUICK, a_scene=None, **options):
+    return register_deformable(a_scene or scene(), settings, ops=OPS, **options)
+
+
+def error(result):
+    return quality.displacement_error(result.displacement, truth().displacement, truth().mask).mean
+
+
+def apart(one, two):
+    """Mean distance of two warps inside the object, in voxels."""
+    return quality.displacement_error(one, two, truth().mask).mean
+
+
+def test_history_has_a_record_per_iteration_and_the_cost_falls():
+    result = run()
+    assert [r.iteration for r in result.records if r.level == 1 and r.accepted] == list(range(6))
+    costs = [r.cost for r in result.records if r.level == 2 and r.accepted]
+    assert costs[-1] < 0.8 * costs[0]
+    assert all(b.seconds >= a.seconds for a, b in zip(result.records, result.records[1:], strict=False))
+    assert all(0 < r.step_vox <= 1.0 for r in result.records if r.accepted)
+    assert result.status is Status.ITERATIONS
+
+
+def test_warm_start_begins_where_the_last_run_ended():
+    first = run()
+    again = run(replace(QUICK, levels=(1,), iterations=(1,)), start=first.displacement)
+    alone = run(replace(QUICK, levels=(1,), iterations=(1,)))
+    assert again.records[0].cost < 0.7 * alone.records[0].cost
+    assert run(replace(QUICK, iterations=(0, 0)), start=first.displacement).displacement.shape == (3, 1, 64, 56)
+
+
+def test_affine_is_part_of_the_map_and_not_of_the_warp():
+    pair = truth()
+    shifted = Image.from_array(torch.roll(pair.moving, 3, dims=2))
+    affine = [[1, 0, 0, 3.0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
+    result = register_deformable(make_scene(Image.from_array(pair.fixed), shifted), QUICK, ops=OPS, affine=affine)
+    assert apart(result.displacement, run().displacement) < 0.1
+
+
+def test_level_stops_early_when_the_cost_flattens():
+    settings = replace(QUICK, iterations=(400, 6), convergence=Convergence(tolerance=0.01, window=6))
+    result = run(settings)
+    assert len([r for r in result.records if r.level == 2]) < 200
+    assert result.outcomes[0] == (2, "cost flattened")
+
+
+@pytest.mark.parametrize("damping", [Trust(initial=16, floor=16), Paper(initial=16, relative=True)])
+def test_interrupting_returns_a_good_warp_when_asked(damping):
+    def stop(record):
+        if record.level == 1 and record.iteration == 2:
+            raise KeyboardInterrupt
+
+    settings = replace(QUICK, damping=damping)
+    result = run(settings, progress=stop, keep_interrupted=True)
+    assert result.status is Status.INTERRUPTED
+    assert error(result) < 0.8 * error(run(replace(settings, iterations=(0, 0))))
+    with pytest.raises(KeyboardInterrupt):
+        run(settings, progress=stop)
+
+
+def test_masked_voxels_do_not_matter():
+    pair = truth()
+    generator = torch.Generator().manual_seed(1)
+    mask = torch.ones_like(pair.fixed)
+    mask[:, :20, :20] = 0
+    noise = 50 * torch.rand(pair.fixed.shape, generator=generator)
+    spoiled = torch.where(mask > 0, pair.fixed, noise)
+    spoiled_moving = torch.where(mask > 0, pair.moving, noise)
+    clean = run(a_scene=scene(fixed_mask=mask, moving_mask=mask))
+    dirty = run(a_scene=scene(fixed=spoiled, moving=spoiled_moving, fixed_mask=mask, moving_mask=mask))
+    assert torch.equal(clean.displacement, dirty.displacement)
+
+
+def test_not_a_number_is_masked_and_counted():
+    pair = truth()
+    spoiled = pair.fixed.clone()
+    spoiled[:, 10:14, 10:14] = math.nan
+    spoiled[:, 30, 30] = math.inf
+    bad = scene(fixed=spoiled)
+    assert bad.nonfinite == (17, 0)
+    result = run(a_scene=bad)
+    assert torch.isfinite(result.displacement).all()
+    assert error(result) < 1.3 * error(run())
+
+
+def test_channels_are_weighted():
+    pair = truth()
+    useless = torch.rand(pair.fixed.shape, generator=torch.Generator().manual_seed(2))
+    grid = Image.from_array(pair.fixed).grid
+    two = make_scene(
+        Image.from_array(torch.stack([pair.fixed, useless]), grid=grid),
+        Image.from_array(torch.stack([pair.moving, useless.flip(2)]), grid=grid),
+    )
+    only_first = run(replace(QUICK, channel_weights=(1.0, 0.0)), two)
+    assert torch.allclose(only_first.displacement, run().displacement, atol=1e-3)
+    assert error(run(replace(QUICK, channel_weights=(0.5, 0.5)), two)) > error(only_first)
+
+
+def test_own_loss_gives_the_built_in_result():
+    """Mean squared difference by autograd against the kernel's analytic gradient."""
+    own = Custom(lambda warped, fixed: (warped - fixed).square().mean())
+    settings = replace(QUICK, levels=(1,), iterations=(5,), damping=Paper(initial=16, relative=True))
+    pair = truth()
+    # One scale for both images, so that standardising them apart makes no difference.
+    same = make_scene(Image.from_array(pair.fixed), Image.from_array(pair.fixed.flip(2)))
+    found = run(replace(settings, metric=own), same).displacement
+    expected = run(replace(settings, metric=MSE()), same).displacement
+    assert expected.abs().max() > 0.5
+    assert torch.allclose(found, expected, atol=2e-3)
+
+
+@pytest.mark.parametrize("loss", [lambda w, f: w - f, lambda w, f: torch.tensor(1.0)])
+def test_own_loss_that_cannot_be_minimised_is_refused(loss):
+    with pytest.raises(InputError, match="custom loss"):
+        run(replace(QUICK, metric=Custom(loss)))
+
+
+def test_paper_mode_moves_and_settles():
+    """With the paper's convention λ = 0.01 is neither so large that nothing moves nor so small that it folds."""
+    result = run(PAPER)
+    assert error(result) < 0.7 * error(run(replace(PAPER, iterations=(0, 0))))
+    assert float(cpu.jacobian_determinant(result.displacement).min()) > 0
+    assert result.records[0].damping == 0.01
+    assert result.records[-1].damping != 0.01
+
+
+def test_paper_rejection_restores_the_warp_and_raises_damping():
+    settings = replace(PAPER, damping=Paper(increase=4.0, tolerance=0.0, cap=1.0), step=2.0, iterations=(30, 0))
+    records = run(settings).records
+    rejected = [i for i, r in enumerate(records) if not r.accepted]
+    assert rejected
+    for i in rejected:
+        after = records[i + 1]
+        assert after.accepted == (after.step_vox > 0)
+        if after.accepted:  # the restored warp, whose cost is the one accepted before
+            kept = [r.cost for r in records[:i] if r.accepted][-1]
+            assert after.cost == pytest.approx(kept, rel=1e-6)
+    assert max(r.damping for r in records) <= 1.0
+
+
+def test_lm_allocates_one_field_besides_the_warp_and_rejection_one_more(monkeypatch):
+    made = []
+    real = torch.empty_like
+    monkeypatch.setattr(torch, "empty_like", lambda t, **k: made.append(tuple(t.shape)) or real(t, **k))
+    a_scene = scene()
+    for damping, fields in ((Paper(), 1), (Paper(tolerance=1.0), 2)):
+        made.clear()
+        run(replace(PAPER, damping=damping, levels=(1,), iterations=(3,)), a_scene)
+        assert made.count((3, 1, 64, 56)) == fields
+
+
+def test_levels_too_coarse_for_a_small_image_are_left_out():
+    result = run(replace(QUICK, levels=(16, 8, 1), iterations=(5, 5, 5)))
+    assert result.outcomes[0] == (16, REPEATED)
+    assert {r.level for r in result.records} == {8, 1}
+
+
+def test_image_smaller_than_the_window_works():
+    pair = phantom((1, 16, 16), bias=0.0)
+    small = make_scene(Image.from_array(pair.fixed), Image.from_array(pair.moving))
+    result = run(replace(QUICK, metric=LNCC(31), levels=(1,), iterations=(5,)), small)
+    assert result.records[-1].cost < result.records[0].cost
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.float64, torch.bool])
+def test_other_number_types_are_taken(dtype):
+    pair = truth()
+    fixed, moving = (Image.from_array((200 * x.clamp(0, 1)).to(dtype)) for x in (pair.fixed, pair.moving))
+    assert fixed.data.dtype == torch.float32
+    make_scene(fixed, moving)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"fixed": torch.full((1, 64, 56), 3.0)}, "constant"),
+        ({"fixed_mask": torch.zeros(1, 64, 56)}, "no voxel is left"),
+        ({"fixed": torch.full((1, 64, 56), math.nan)}, "no voxel is left"),
+        ({"moving": torch.rand(4, 20, 20)}, "one slice"),
+        ({"moving": torch.rand(1, 2, 30)}, "at least 4"),
+        ({"fixed_mask": torch.ones(1, 64, 50)}, "does not lie on the grid"),
+    ],
+)
+def test_images_that_cannot_be_registered_are_refused(changes, message):
+    with pytest.raises(InputError, match=message):
+        scene(**changes)
+
+
+def test_different_numbers_of_channels_are_refused():
+    pair = truth()
+    grid = Image.from_array(pair.fixed).grid
+    two = Image.from_array(torch.stack([pair.fixed, pair.fixed]), grid=grid)
+    with pytest.raises(InputError, match="channels"):
+        make_scene(two, Image.from_array(pair.moving))
+
+
+def test_images_without_overlap_are_refused():
+    far = [[1, 0, 0, 1000.0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
+    with pytest.raises(InputError, match="do not overlap"):
+        run(affine=far)
+
+
+@pytest.mark.parametrize("start", [torch.zeros(3, 1, 5, 5), torch.full((3, 1, 64, 56), math.nan)])
+def test_bad_start_is_refused(start):
+    with pytest.raises(InputError, match="initial displacement"):
+        run(start=start)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Deformable(levels=(1, 2), iterations=(5, 5)),
+        lambda: Deformable(levels=(4, 2, 1), iterations=(5,)),
+        lambda: Deformable(levels=(), iterations=()),
+        lambda: Deformable(step=0.0),
+        lambda: Deformable(units="inches"),
+        lambda: Deformable(smoothing="none"),
+        lambda: Deformable(tail=(2.0, 4.0)),
+        lambda: Deformable(descent=Descent("demons")),
+        lambda: Descent("newton"),
+        lambda: LNCC(4),
+        lambda: LNCC(5, window="round"),
+        lambda: MI(bins=2),
+        lambda: Paper(increase=0.9),
+        lambda: Paper(decrease=1.5),
+        lambda: Trust(floor=10.0, cap=1.0),
+        lambda: kernels.select("cpu", "cuda-fast"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(make):
+    with pytest.raises(InputError):
+        make()
+
+
+def test_reference_and_cpu_kernels_find_the_same_warp():
+    settings = replace(QUICK, iterations=(6, 3))
+    slow = register_deformable(scene(), settings, ops=kernels.select("cpu", "reference"))
+    assert apart(slow.displacement, run(settings).displacement) < 2e-3
+
+
+def test_two_dimensions_are_one_slice_and_nothing_leaves_it():
+    assert not run().displacement[0].any()
