@@ -117,6 +117,13 @@ class Grid:
         return z, y, x
 
     @property
+    def summary(self) -> str:
+        """Size and spacing for people, such as "9 x 12 voxels of 2 x 1.5 mm (y, x)"."""
+        sizes = " x ".join(str(n) for n in self.shape[-self.ndim :])
+        spacing = " x ".join(f"{s:.4g}" for s in self.spacing_mm[-self.ndim :])
+        return f"{sizes} voxels of {spacing} mm ({', '.join('zyx'[-self.ndim :])})"
+
+    @property
     def voxel_count(self) -> int:
         return int(np.prod(self.shape, dtype=np.int64))
 

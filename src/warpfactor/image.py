@@ -37,6 +37,10 @@ class Image:
         if self.data.dtype not in _DTYPES:
             raise InputError(f"{self.name}: data must be float32, int32 or uint8, not {self.data.dtype}.")
 
+    def __repr__(self) -> str:
+        kind = str(self.data.dtype).removeprefix("torch.")
+        return f"Image({self.name!r}, {self.channels} x {kind}, {self.grid.summary})"
+
     @classmethod
     def from_array(
         cls,

@@ -103,7 +103,7 @@ def _checked_shape(shape: Sequence[int]) -> tuple[int, int, int]:
     size = tuple(int(n) for n in shape)
     if len(size) != 3 or min(size[1:]) < _SMALLEST or (size[0] != 1 and size[0] < _SMALLEST):
         raise InputError(
-            f"phantom shape {tuple(shape)} cannot be used: give (D, H, W) with every axis "
+            f"Phantom shape {tuple(shape)} cannot be used: give (D, H, W) with every axis "
             f"at least {_SMALLEST}, or D = 1 for a 2-D phantom"
         )
     return size[0], size[1], size[2]
@@ -111,10 +111,10 @@ def _checked_shape(shape: Sequence[int]) -> tuple[int, int, int]:
 
 def _check_options(contrast: str, **amounts: float) -> None:
     if contrast not in get_args(Contrast):
-        raise InputError(f"phantom contrast {contrast!r} is unknown: choose one of {', '.join(get_args(Contrast))}")
+        raise InputError(f"Phantom contrast {contrast!r} is unknown: choose one of {', '.join(get_args(Contrast))}")
     for name, amount in amounts.items():
         if not (math.isfinite(amount) and amount >= 0):
-            raise InputError(f"phantom {name} = {amount} cannot be used: give a number >= 0")
+            raise InputError(f"Phantom {name} = {amount} cannot be used: give a number >= 0")
 
 
 def _stream(seed: int, purpose: int) -> np.random.Generator:

@@ -120,7 +120,7 @@ def surface_distances(
     a, b = _label_pair(labels_a, labels_b)
     if a.ndim != 3 or len(spacing_mm) != 3 or not all(s > 0 for s in spacing_mm):
         raise InputError(
-            f"surface distances need maps (D, H, W) and three positive spacings in mm, got shape {a.shape} "
+            f"Surface distances need maps (D, H, W) and three positive spacings in mm, got shape {a.shape} "
             f"and spacing {tuple(spacing_mm)}"
         )
     surfaces_a, surfaces_b = _surfaces(a), _surfaces(b)
@@ -145,7 +145,7 @@ def target_registration_error(mapped_points: Array | Tensor, true_points: Array 
     mapped, true = _array(mapped_points).astype(np.float64), _array(true_points).astype(np.float64)
     if mapped.shape != true.shape or mapped.ndim != 2 or mapped.shape[0] == 0:
         raise InputError(
-            f"landmarks of shapes {mapped.shape} and {true.shape} cannot be compared: "
+            f"Landmarks of shapes {mapped.shape} and {true.shape} cannot be compared: "
             "give two lists (N, 3) of the same length, not empty"
         )
     error = np.linalg.norm(mapped - true, axis=1)
@@ -209,7 +209,7 @@ def _array(data: Array | Tensor) -> Array:
 def _same_shape(first: Array | Tensor, second: Array | Tensor) -> tuple[Array, Array]:
     a, b = _array(first), _array(second)
     if a.shape != b.shape:
-        raise InputError(f"arrays of shapes {a.shape} and {b.shape} cannot be compared: resample one to the other")
+        raise InputError(f"Arrays of shapes {a.shape} and {b.shape} cannot be compared: resample one to the other")
     return a, b
 
 
@@ -222,7 +222,7 @@ def _label_pair(labels_a: Array | Tensor, labels_b: Array | Tensor) -> tuple[Arr
 def _whole(labels: Array) -> Array:
     """Labels as int64."""
     if labels.dtype.kind not in "biu" and not np.all(np.isfinite(labels) & (labels == np.rint(labels))):
-        raise InputError("a label map holds values that are not whole numbers: resample labels with nearest")
+        raise InputError("A label map holds values that are not whole numbers: resample labels with nearest")
     return labels.astype(np.int64)
 
 
@@ -277,7 +277,7 @@ def _selected(values: Array | Tensor, mask: Array | Tensor | None) -> Array:
         array, inside = _same_shape(array, _array(mask).astype(bool))
         array = array[inside]
     if array.size == 0:
-        raise InputError("there is no voxel to measure: the mask is empty")
+        raise InputError("There is no voxel to measure: the mask is empty")
     return array.ravel()
 
 

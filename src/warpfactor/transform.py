@@ -102,6 +102,9 @@ class Affine(Transform):
         matrix.setflags(write=False)
         object.__setattr__(self, "matrix", matrix)
 
+    def __repr__(self) -> str:
+        return f"Affine({self.source} -> {self.target}, {(self.matrix.round(4) + 0.0).tolist()})"
+
     @property
     def ndim(self) -> int:
         return self.dimension
@@ -144,6 +147,9 @@ class Warp(Transform):
             raise InputError(f"A warp on {self.grid.shape} cannot have shape {tuple(self.displacement.shape)}.")
         if not self.displacement.is_floating_point():
             raise InputError(f"A warp must hold floating-point numbers, not {self.displacement.dtype}.")
+
+    def __repr__(self) -> str:
+        return f"Warp({self.source} -> {self.target}, {self.grid.summary})"
 
     @property
     def ndim(self) -> int:

@@ -10,6 +10,7 @@ import sys
 import threading
 import traceback
 import warnings
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -17,6 +18,7 @@ from typer.core import TyperGroup
 
 import warpfactor as wf
 from warpfactor.cli import apply, demo, evaluate, info, recipes, register, transforms
+from warpfactor.cli.options import Command
 from warpfactor.errors import WarpfactorError
 
 INPUT_ERROR, INTERNAL_ERROR, INTERRUPTED = 2, 1, 130
@@ -32,11 +34,11 @@ class Group(TyperGroup):
             try:
                 return super().invoke(ctx)
             except WarpfactorError as error:
-                _fail(str(error), INPUT_ERROR)
+                _fail(str(error).replace("force=True", "--force"), INPUT_ERROR)  # as it is named here
             except KeyboardInterrupt:
-                _fail("interrupted; nothing was written.", INTERRUPTED)
+                _fail("Interrupted; nothing was written.", INTERRUPTED)
             except MemoryError:
-                _fail("the memory is full; use a coarser image, or one that is cropped to what matters.", INPUT_ERROR)
+                _fail("The memory is full; use a coarser image, or one that is cropped to what matters.", INPUT_ERROR)
 
 
 app = typer.Typer(
@@ -48,16 +50,17 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("register", short_help="Two images in; transform, inverse and warped image out.")(register.command)
-app.command("apply", short_help="Carry images, labels, series or points along.")(apply.command)
-app.command("invert", short_help="The inverse of a transform.")(transforms.invert)
-app.command("compose", short_help="Several transforms as one.")(transforms.compose)
-app.command("jacobian", short_help="Map of the Jacobian determinant.")(transforms.jacobian)
-app.command("evaluate", short_help="Overlap, distances, landmark errors, folds.")(evaluate.command)
+_add = partial(app.command, cls=Command)
+_add("register", short_help="Two images in; transform, inverse and warped image out.")(register.command)
+_add("apply", short_help="Carry images, labels, series or points along.")(apply.command)
+_add("invert", short_help="The inverse of a transform.")(transforms.invert)
+_add("compose", short_help="Several transforms as one.")(transforms.compose)
+_add("jacobian", short_help="Map of the Jacobian determinant.")(transforms.jacobian)
+_add("evaluate", short_help="Overlap, distances, landmark errors, folds.")(evaluate.command)
 app.add_typer(recipes.app, name="recipes")
-app.command("info", short_help="Versions and backends, for bug reports.")(info.info)
-app.command("warmup", short_help="Compile the kernels now.")(info.warmup)
-app.command("demo", short_help="A pair with known truth, from files to figures.")(demo.command)
+_add("info", short_help="Versions and backends, for bug reports.")(info.info)
+_add("warmup", short_help="Compile the kernels now.")(info.warmup)
+_add("demo", short_help="A pair with known truth, from files to figures.")(demo.command)
 
 
 def _version(wanted: bool) -> None:
@@ -86,7 +89,7 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(INTERNAL_ERROR)
     except Exception:
         traceback.print_exc()
-        typer.echo("warpfactor: this is an error of warpfactor; please report it with `warpfactor info`.", err=True)
+        typer.echo("warpfactor: This is an error of warpfactor; please report it with `warpfactor info`.", err=True)
         sys.exit(INTERNAL_ERROR)
 
 

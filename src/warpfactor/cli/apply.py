@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import numpy as np
 import typer
 
 import warpfactor as wf
@@ -14,6 +16,9 @@ from warpfactor.errors import InputError
 if TYPE_CHECKING:
     from warpfactor.transform import Transform
 
+MANY_LABELS = 200  # whole-brain parcellations have fewer, 8-bit pictures usually more
+SAMPLES = 100_000
+
 
 def command(  # noqa: PLR0913 - one argument per option
     source: Annotated[Path, typer.Argument(metavar="INPUT", help="Image, label map, 4-D series, or points (.csv).")],
@@ -21,14 +26,17 @@ def command(  # noqa: PLR0913 - one argument per option
     result: Result = None,
     transforms: Transforms = None,
     to: Annotated[
-        str, typer.Option("--to", help="Space of the output: `fixed` (INPUT is of moving space) or `moving`.")
+        str,
+        typer.Option(
+            "--to", metavar="SPACE", help="Space of the output: `fixed` (INPUT is of moving space) or `moving`."
+        ),
     ] = "fixed",
     reference: Reference = None,
     interpolation: Annotated[
-        str | None, typer.Option("--interpolation", "-n", help="linear, nearest, label or bspline.")
+        str | None, typer.Option("--interpolation", "-n", metavar="NAME", help="linear, nearest, label or bspline.")
     ] = None,
     labels: Annotated[bool, typer.Option("--labels", help="INPUT is a label map: labels never mix.")] = False,
-    outside: Annotated[float, typer.Option(help="Value where there is no image.")] = 0.0,
+    outside: Annotated[float, typer.Option(metavar="NUMBER", help="Value where there is no image.")] = 0.0,
     ras: Annotated[bool, typer.Option("--ras", help="The points are RAS (nibabel, FSL), not LPS.")] = False,
     force: Force = False,
     quiet: Quiet = False,
@@ -69,7 +77,7 @@ def _images(
     labels: bool,
     force: bool,
 ) -> str:
-    from warpfactor.io.probe import count_volumes
+    from warpfactor.io.probe import count_volumes, holds_integers
 
     if count_volumes(source) > 1:
         if labels:
@@ -79,5 +87,15 @@ def _images(
         wf.io.write_series(moved, output, step=series.step, force=force)
         return f"{len(moved)} volumes"
     image = wf.read_labels(source) if labels else wf.read_image(source)
+    if mode == "linear" and not labels and holds_integers(source) and _has_few_values(image):
+        message = f"{source}: looks like a label map, and linear interpolation mixes labels; use --labels if it is one."
+        warnings.warn(message, stacklevel=1)
     wf.write_image(transform.resample(image, grid, mode=mode, outside=outside), output, force=force)
     return "label map" if labels else "image"
+
+
+def _has_few_values(image: wf.Image) -> bool:
+    """Whether there are no more different values than a label map has; a sample decides for most pictures."""
+    values = image.data.numpy().ravel()
+    samples = (values[:: 1 + values.size // SAMPLES], values)
+    return all(np.unique(part).size <= MANY_LABELS for part in samples)

@@ -16,16 +16,17 @@ from warpfactor.errors import InputError
 
 FIXED, MOVING, TRUTH = "fixed.nii.gz", "moving.nii.gz", "true_fixed_to_moving.h5"
 FIXED_LABELS, MOVING_LABELS, RESULT = "fixed_labels.nii.gz", "moving_labels.nii.gz", "result"
+OUTPUT = Path("demo-output")
 SPACING_MM = 2.0
 TURN_DEGREES = 10.0
 SHIFT_MM = (12.0, -7.0, 5.0)
 
 
 def command(
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")] = Path("demo-output"),
-    shape: Annotated[str, typer.Option(help="Voxels along z, y, x; 1,y,x is 2-D.")] = "80,96,80",
-    recipe: Annotated[str, typer.Option(help="Name or file of the recipe.")] = "default",
-    seed: Annotated[int, typer.Option(help="Of the anatomy and its warp.")] = 0,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder to write.")] = OUTPUT,
+    shape: Annotated[str, typer.Option(metavar="Z,Y,X", help="Voxels along z, y, x; 1,y,x is 2-D.")] = "80,96,80",
+    recipe: Annotated[str, typer.Option(metavar="RECIPE", help="Name or file of the recipe.")] = "default",
+    seed: Annotated[int, typer.Option(metavar="NUMBER", help="Of the anatomy and its warp.")] = 0,
     force: Force = False,
     quiet: Quiet = False,
 ) -> None:

@@ -31,20 +31,28 @@ class Figure:
 def command(
     result: Result = None,
     transforms: Transforms = None,
-    fixed_labels: Annotated[Path | None, typer.Option(help="Label map of the fixed image.")] = None,
+    fixed_labels: Annotated[Path | None, typer.Option(metavar="FILE", help="Label map of the fixed image.")] = None,
     moving_labels: Annotated[
-        Path | None, typer.Option(help="Label map of the moving image; without a transform, one on the fixed grid.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Label map of the moving image; without a transform, one on the fixed grid."),
     ] = None,
     landmarks: Annotated[
-        Path | None, typer.Option(help="CSV with columns fixed_x ... moving_z or fix_x_lps ... mov_z_lps, LPS mm.")
+        Path | None,
+        typer.Option(metavar="FILE", help="CSV with columns fixed_x ... moving_z or fix_x_lps ... mov_z_lps, LPS mm."),
     ] = None,
-    form: Annotated[str, typer.Option("--format", help="table, json or csv.")] = "table",
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="File for JSON or CSV.")] = None,
+    form: Annotated[
+        str | None,
+        typer.Option("--format", metavar="FORMAT", help="table, json or csv; without, by the name of --output."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="File to write instead of printing.")
+    ] = None,
     force: Force = False,
 ) -> None:
     """Score a transform: Dice and 95 % surface distance per label, landmark errors, folds."""
+    form = form or _form_of(output)
     if form not in FORMATS:
-        raise InputError(f"unknown format {form!r}; use one of {', '.join(FORMATS)}.")
+        raise InputError(f"Unknown format {form!r}; use one of {', '.join(FORMATS)}.")
     if output is not None:
         wf.io.check_free(output, force=force)
     source = read_source(result, transforms) if result is not None or transforms else None
@@ -54,7 +62,7 @@ def command(
         *_fold_figures(source),
     ]
     if not figures:
-        raise InputError("there is nothing to evaluate; give a transform, two label maps or landmarks.")
+        raise InputError("There is nothing to evaluate; give a transform, two label maps or landmarks.")
     _emit(figures, form, output, force=force)
 
 
@@ -62,7 +70,7 @@ def _label_figures(source: Source | None, fixed: Path | None, moving: Path | Non
     if fixed is None and moving is None:
         return []
     if fixed is None or moving is None:
-        raise InputError("two label maps are compared; give both --fixed-labels and --moving-labels.")
+        raise InputError("Two label maps are compared; give both --fixed-labels and --moving-labels.")
     truth, given = wf.read_labels(fixed), wf.read_labels(moving)
     for image in (truth, given):
         if not bool(image.data.any()):
@@ -108,10 +116,7 @@ def _fold_figures(source: Source | None) -> list[Figure]:
 
 
 def _emit(figures: list[Figure], form: str, output: Path | None, *, force: bool) -> None:
-    if form == "table" and output is None:
-        _print_tables(figures)
-        return
-    text = _csv(figures) if form == "csv" else _json(figures)
+    text = {"table": _tables, "csv": _csv, "json": _json}[form](figures)
     if output is None:
         typer.echo(text, nl=False)
         return
@@ -119,14 +124,19 @@ def _emit(figures: list[Figure], form: str, output: Path | None, *, force: bool)
         temporary.write_text(text, encoding="utf-8")
 
 
-def _print_tables(figures: list[Figure]) -> None:
+def _form_of(output: Path | None) -> str:
+    """The format that the name of a file asks for."""
+    suffix = "" if output is None else output.suffix.lower().removeprefix(".")
+    return suffix if suffix in FORMATS else "table"
+
+
+def _tables(figures: list[Figure]) -> str:
     labels = sorted({figure.label for figure in figures if figure.label is not None})
-    if labels:
-        columns = {name: _by_label(figures, name) for name in ("dice", "hausdorff95_mm")}
-        rows = [[str(label), *(_number(found.get(label)) for found in columns.values())] for label in labels]
-        show.print_table(("label", *columns), rows)
-    rows = [[figure.name, _number(figure.value)] for figure in figures if figure.label is None]
-    show.print_table(("figure", "value"), rows)
+    columns = {name: _by_label(figures, name) for name in ("dice", "hausdorff95_mm")}
+    per_label = [[str(label), *(_number(found.get(label)) for found in columns.values())] for label in labels]
+    whole = [[figure.name, _number(figure.value)] for figure in figures if figure.label is None]
+    first = show.table(("label", *columns), per_label) if labels else ""
+    return first + show.table(("figure", "value"), whole)
 
 
 def _by_label(figures: list[Figure], name: str) -> dict[int, float]:

@@ -1,4 +1,4 @@
-"""Options that several commands share, and what they stand for."""
+"""Options that several commands share, how their help reads, and what they stand for."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 import warpfactor as wf
 from warpfactor.errors import InputError
@@ -15,22 +16,36 @@ from warpfactor.errors import InputError
 if TYPE_CHECKING:
     from warpfactor.transform import Transform
 
-Output = Annotated[Path, typer.Option("--output", "-o", help="File to write.", show_default=False)]
+Output = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="File to write.", show_default=False)]
 Force = Annotated[bool, typer.Option("--force", "-f", help="Overwrite what is there.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs, one object a line.")]
-Result = Annotated[Path | None, typer.Option("--result", help="Folder that `register` wrote; instead of --transform.")]
+Result = Annotated[
+    Path | None,
+    typer.Option("--result", metavar="FOLDER", help="Folder that `register` wrote; instead of --transform."),
+]
 Transforms = Annotated[
     list[str] | None,
     typer.Option(
         "--transform",
         "-t",
-        help="Transform files in the order of antsApplyTransforms -t, fixed to moving; [file,1] is the inverse.",
+        metavar="FILE",
+        help="Transform, fixed to moving; several as in antsApplyTransforms -t; [file,1] is the inverse.",
     ),
 ]
 Reference = Annotated[
-    Path | None, typer.Option("--reference", "-r", help="Image whose grid the output has; known for a result folder.")
+    Path | None,
+    typer.Option(
+        "--reference", "-r", metavar="FILE", help="Image whose grid the output has; known for a result folder."
+    ),
 ]
+
+
+class Command(TyperCommand):
+    """A command whose usage line has no braces around the names of arguments."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
 
 
 @dataclass(frozen=True)
@@ -51,7 +66,7 @@ class Source:
     def towards(self, space: str) -> Transform:
         """What resamples images onto grids of `space`, and maps points of `space` to the other one."""
         if space not in ("fixed", "moving"):
-            raise InputError(f"unknown space {space!r}; carry to 'fixed' or to 'moving'.")
+            raise InputError(f"Unknown space {space!r}; carry to 'fixed' or to 'moving'.")
         if space == "fixed":
             return self.transform
         return self.transform.inverse() if self.inverse is None else self.inverse
@@ -62,14 +77,14 @@ class Source:
             return wf.read_image(reference).grid
         known = self.fixed_grid if space == "fixed" else self.moving_grid
         if known is None:
-            raise InputError(f"the grid of the {space} image is not known; give an image of that space as --reference.")
+            raise InputError(f"The grid of the {space} image is not known; give an image of that space as --reference.")
         return known
 
 
 def read_source(result: Path | None, transforms: list[str] | None) -> Source:
     """The transform of a result folder or of a list of files."""
     if (result is None) == (not transforms):
-        raise InputError("give either a folder with --result or files with --transform, one of the two.")
+        raise InputError("Give either a folder with --result or files with --transform, one of the two.")
     if result is not None:
         saved = wf.read_result(result)
         return Source(saved.transform, saved.inverse, saved.fixed_grid, saved.moving_grid)

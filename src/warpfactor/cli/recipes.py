@@ -8,6 +8,7 @@ import typer
 
 import warpfactor as wf
 from warpfactor.cli import show
+from warpfactor.cli.options import Command
 from warpfactor.errors import InputError
 
 app = typer.Typer(help="List the recipes, or show all settings of one.", rich_markup_mode=None)
@@ -19,7 +20,7 @@ def _default(context: typer.Context) -> None:
         list_()
 
 
-@app.command("list")
+@app.command("list", cls=Command)
 def list_() -> None:
     """Every recipe with its stages and what it is for."""
     rows = []
@@ -28,13 +29,13 @@ def list_() -> None:
         if recipe.deformable is not None:
             stages.append(f"deformable ({recipe.deformable.metric.name})")
         rows.append((recipe.name, ", ".join(stages), recipe.description))
-    show.print_table(("recipe", "stages", "for"), rows)
+    typer.echo(show.table(("recipe", "stages", "for"), rows), nl=False)
 
 
-@app.command("show")
+@app.command("show", cls=Command)
 def show_one(
-    name: Annotated[str, typer.Argument(help="Name or file of a recipe, or a result.json.")],
-    form: Annotated[str, typer.Option("--format", help="toml or json.")] = "toml",
+    name: Annotated[str, typer.Argument(metavar="RECIPE", help="Name or file of a recipe, or a result.json.")],
+    form: Annotated[str, typer.Option("--format", metavar="FORMAT", help="toml or json.")] = "toml",
 ) -> None:
     """All settings of a recipe; save them as a file, change it, and give that to `register --recipe`."""
     recipe = wf.recipe(name)
@@ -45,4 +46,4 @@ def show_one(
 
         typer.echo(json_text(recipe.to_dict()), nl=False)
     else:
-        raise InputError(f"unknown format {form!r}; use toml or json.")
+        raise InputError(f"Unknown format {form!r}; use toml or json.")

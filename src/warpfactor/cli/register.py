@@ -17,32 +17,58 @@ INTERRUPTED = 130
 
 
 def command(  # noqa: PLR0913 - one argument per option
-    fixed: Annotated[Path, typer.Argument(help="Fixed image: a file, or a folder with one DICOM series.")],
-    moving: Annotated[Path, typer.Argument(help="Moving image, which is carried onto the fixed one.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write.", show_default=False)],
+    fixed: Annotated[
+        Path, typer.Argument(metavar="FIXED", help="Fixed image: a file, or a folder with one DICOM series.")
+    ],
+    moving: Annotated[
+        Path, typer.Argument(metavar="MOVING", help="Moving image, which is carried onto the fixed one.")
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder to write.", show_default=False)
+    ],
     recipe: Annotated[
-        str, typer.Option("--recipe", help="Name (see `warpfactor recipes`), .toml, .json, or a result.json.")
+        str,
+        typer.Option(
+            "--recipe", metavar="RECIPE", help="Name (see `warpfactor recipes`), .toml, .json, or a result.json."
+        ),
     ] = "default",
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="NAME=VALUE, e.g. deformable.sigma_grad=1.0; repeatable.")
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="NAME=VALUE", help="Change a setting, e.g. deformable.sigma_grad=1.0; repeatable."
+        ),
     ] = None,
-    fixed_mask: Annotated[Path | None, typer.Option(help="Where the fixed image counts (not zero).")] = None,
-    moving_mask: Annotated[Path | None, typer.Option(help="Where the moving image counts (not zero).")] = None,
-    moving_labels: Annotated[Path | None, typer.Option(help="Label map to carry along, onto the fixed grid.")] = None,
+    fixed_mask: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where the fixed image counts (not zero).")
+    ] = None,
+    moving_mask: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where the moving image counts (not zero).")
+    ] = None,
+    moving_labels: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Label map to carry along, onto the fixed grid.")
+    ] = None,
     fixed_labels: Annotated[
-        Path | None, typer.Option("--fixed-labels", "--labels", help="Label map to score the carried one against.")
+        Path | None,
+        typer.Option("--fixed-labels", "--labels", metavar="FILE", help="Label map to score the carried one against."),
     ] = None,
     initial: Annotated[
-        list[str] | None, typer.Option("--initial", help="Transform to start from, fixed to moving; as apply's -t.")
+        list[str] | None,
+        typer.Option("--initial", metavar="FILE", help="Transform to start from, fixed to moving; as apply's -t."),
     ] = None,
-    fixed_channel: Annotated[list[Path] | None, typer.Option(help="Another channel of the fixed image.")] = None,
-    moving_channel: Annotated[list[Path] | None, typer.Option(help="Another channel of the moving image.")] = None,
-    channel_weights: Annotated[str | None, typer.Option(help="One per channel, e.g. 1,0.5.")] = None,
-    outside: Annotated[float, typer.Option(help="Value of the warped image where there is no moving image.")] = 0.0,
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    backend: Annotated[str, typer.Option(help="Kernels: auto, cpu or reference.")] = "auto",
-    threads: Annotated[int | None, typer.Option(help="At most so many; all without.")] = None,
-    seed: Annotated[int, typer.Option(help="Of random numbers.")] = 0,
+    fixed_channel: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="Another channel of the fixed image.")
+    ] = None,
+    moving_channel: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="Another channel of the moving image.")
+    ] = None,
+    channel_weights: Annotated[str | None, typer.Option(metavar="NUMBERS", help="One per channel, e.g. 1,0.5.")] = None,
+    outside: Annotated[
+        float, typer.Option(metavar="NUMBER", help="Value of the warped image where there is no moving image.")
+    ] = 0.0,
+    device: Annotated[str, typer.Option(metavar="NAME", help="cpu or cuda.")] = "cpu",
+    backend: Annotated[str, typer.Option(metavar="NAME", help="Kernels: auto, cpu or reference.")] = "auto",
+    threads: Annotated[int | None, typer.Option(metavar="COUNT", help="At most so many; all without.")] = None,
+    seed: Annotated[int, typer.Option(metavar="NUMBER", help="Of random numbers.")] = 0,
     keep_interrupted: Annotated[
         bool, typer.Option("--keep-interrupted", help="On Ctrl-C write the best result so far instead of nothing.")
     ] = False,
@@ -130,6 +156,4 @@ def _report(found: wf.Registration, scores: dict[str, Any], output: Path, *, qui
         result = {"event": "result", "output": str(output), **{key: entries[key] for key in kept}}
         show.print_json(result | ({"labels": scores} if scores else {}))
     elif not quiet:
-        if scores:
-            typer.echo(f"Dice {scores['dice_mean_before']:.3f} -> {scores['dice_mean_after']:.3f} on average")
-        typer.echo(show.summary(found, output))
+        typer.echo(show.summary(found, output, scores))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
+import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +22,7 @@ import warpfactor as wf
 
 if TYPE_CHECKING:
     from warpfactor.register.stages import Progress as Callback
-    from warpfactor.register.stages import Update
+    from warpfactor.register.stages import Stage, Update
 
 WIDE = 160  # columns of a table that no terminal limits
 COMPILE_SECONDS = 60  # of two cores, Numba 0.68
@@ -70,38 +72,48 @@ def print_json(entry: dict[str, Any]) -> None:
     typer.echo(json.dumps(without_nan(entry), allow_nan=False))
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table, as wide as it needs to be unless a terminal limits it."""
-    table = Table(*columns, box=SIMPLE_HEAD, pad_edge=False)
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table as text, as wide as it needs to be unless a terminal limits it."""
+    made = Table(*columns, box=SIMPLE_HEAD, pad_edge=False)
     for row in rows:
-        table.add_row(*row)
-    console = Console() if sys.stdout.isatty() else Console(width=WIDE, file=sys.stdout, force_terminal=False)
-    console.print(table, markup=False, highlight=False)
+        made.add_row(*row)
+    width = Console().width if sys.stdout.isatty() else WIDE
+    stream = io.StringIO()
+    Console(width=width, file=stream).print(made, markup=False, highlight=False)
+    return stream.getvalue()
 
 
-def summary(registration: wf.Registration, output: Path) -> str:
-    """A few lines that a person understands."""
-    lines = [registration.status]
-    for stage in registration.history:
-        kept = "" if stage.kept else ", left out"
-        lines.append(
-            f"{stage.name:<11} {stage.metric} cost {stage.cost_before:.4f} -> {stage.cost_after:.4f}"
-            f" in {stage.seconds:.1f} s{kept}"
-        )
+def summary(registration: wf.Registration, output: Path, labels: Mapping[str, Any] | None = None) -> str:
+    """A few lines that a person understands.
+
+    Args:
+        output: folder of the result.
+        labels: their scores, if there are any.
+    """
+    costs = "; ".join(_costs(stage) for stage in registration.history)
+    lines = [f"Likeness  {costs} (lower is better)"] if costs else []
     warp = registration.figures.warp
     if warp is not None:
-        found = warp.jacobian
-        lines.append(
-            f"{found.folded_count} folded voxels, Jacobian {found.percentiles[1]:.2f} to {found.percentiles[99]:.2f}, "
-            f"inverse error {warp.there_and_back_vox.mean:.3f} voxels ({warp.there_and_back_mm.mean:.3f} mm) on average"
-        )
+        moved, jacobian, back = warp.displacement_mm, warp.jacobian, warp.there_and_back_vox
+        lines += [
+            f"Warp      {moved.max:.1f} mm at most, {moved.mean:.1f} mm on average; "
+            f"SD of log Jacobian {jacobian.sd_log:.2f}; {jacobian.folded_count} folded voxels",
+            f"Inverse   error {back.mean:.3f} voxels on average, {back.p95:.3f} at the 95th percentile",
+        ]
+    if labels:
+        lines.append(f"Labels    mean Dice {labels['dice_mean_before']:.3f} -> {labels['dice_mean_after']:.3f}")
     nonfinite = sum(registration.run.nonfinite)
     if nonfinite:
-        lines.append(f"{nonfinite} voxels were NaN or infinite and did not count")
-    memory = registration.run.peak_memory_mb
-    held = "" if memory is None else f", {memory:.0f} MB"
-    lines.append(f"{registration.run.seconds['total']:.1f} s{held}; written to {output}")
-    return "\n".join(lines)
+        lines.append(f"Ignored   {nonfinite} voxels were NaN or infinite and did not count")
+    lines.append(f"Written   to {output} after {registration.run.seconds['total']:.1f} s")
+    return "\n".join([*lines, registration.status])
+
+
+def _costs(stage: Stage) -> str:
+    """What a stage did to its cost."""
+    before = f"{stage.cost_before:.2f}" if math.isfinite(stage.cost_before) else "no overlap"
+    kept = "" if stage.kept else ", left out"
+    return f"{stage.name} {stage.metric.upper()} cost {before} -> {stage.cost_after:.2f}{kept}"
 
 
 @contextmanager

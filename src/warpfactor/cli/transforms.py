@@ -78,7 +78,7 @@ def _warp(source: Source, reference: Path | None, *, total: bool) -> wf.Warp:
     if total or len(warps) > 1 or reference is not None:
         return source.transform.to_warp(source.grid("fixed", reference))
     if not warps:
-        raise InputError("there is no warp in this transform; an affine has one determinant everywhere (--total).")
+        raise InputError("There is no warp in this transform; an affine has one determinant everywhere (--total).")
     return warps[0]
 
 

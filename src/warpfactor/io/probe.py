@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from warpfactor.itk import sitk
+
+_INTEGERS = {getattr(sitk, f"sitk{sign}Int{bits}") for sign in ("", "U") for bits in (8, 16, 32, 64)}
 
 
 def count_volumes(path: str | Path) -> int:
     """How many volumes a file holds by its header: 1 unless it is 4-D, and also if it cannot be read at all."""
+    header = _header(path)
+    return int(header.GetSize()[3]) if header is not None and header.GetDimension() == 4 else 1
+
+
+def holds_integers(path: str | Path) -> bool:
+    """Whether a file's voxels are single whole numbers by its header; False if it cannot be read."""
+    header = _header(path)
+    return header is not None and header.GetPixelID() in _INTEGERS
+
+
+def _header(path: str | Path) -> Any:
+    """SimpleITK's reader after it has read the header, or None if it cannot."""
     reader = sitk.ImageFileReader()
     reader.SetFileName(str(path))
     try:
         reader.ReadImageInformation()
     except RuntimeError:
-        return 1
-    size = reader.GetSize()
-    return int(size[3]) if len(size) == 4 else 1
+        return None
+    return reader

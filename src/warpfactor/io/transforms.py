@@ -139,7 +139,7 @@ def _from_itk(transform: Any) -> Transform:
         return Warp(*itk.field_from_sitk(specific.GetDisplacementField()))
     if not specific.IsLinear():
         raise InputError(
-            f"a transform of kind {specific.GetName()} is not supported; convert it to a displacement field."
+            f"A transform of kind {specific.GetName()} is not supported; convert it to a displacement field."
         )
     return Affine(itk.matrix_from_sitk(specific), dimension=specific.GetDimension())
 

@@ -14,9 +14,9 @@ from torch import Tensor
 from warpfactor import kernels
 from warpfactor.grid import Matrix
 from warpfactor.register.figures import measure
-from warpfactor.register.history import Status
-from warpfactor.register.initial import _foreground as foreground
+from warpfactor.register.initial import foreground
 from warpfactor.register.inputs import Initial, Inputs, Spacing, load_image, load_initial, load_mask
+from warpfactor.register.linear_solve import INTERRUPTED
 from warpfactor.register.pair import Scene, make_scene
 from warpfactor.register.recipe import Recipe
 from warpfactor.register.recipes import recipe as find_recipe
@@ -148,17 +148,26 @@ def _run_stages(inputs: Inputs, recipe: Recipe, start: Initial, course: _Course)
 def _run_linear_stages(
     scene: Scene, settings: Sequence[Any], start: Matrix | None, course: _Course
 ) -> tuple[Matrix, list[Stage], bool]:
-    """The matrix, how the stages went, and whether Ctrl-C ended them; what was finished before it then holds."""
+    """The matrix, how the stages went, and whether Ctrl-C ended them; the best so far then holds."""
     matrix, stages = start, list[Stage]()
     for each in settings:
         try:
-            matrix, stage = run_linear(scene, each, matrix, ops=course.ops, progress=course.progress)
+            matrix, stage = run_linear(
+                scene,
+                each,
+                matrix,
+                ops=course.ops,
+                progress=course.progress,
+                keep_interrupted=course.keep_interrupted,
+            )
         except KeyboardInterrupt:
             if matrix is None or not course.keep_interrupted:
                 raise
             return matrix, stages, True
         stages.append(stage)
         course.clock.lap(stage.name)
+        if stage.interrupted:
+            return matrix, stages, True
     return np.eye(4) if matrix is None else matrix, stages, False
 
 
@@ -188,7 +197,7 @@ def _finish(
         inverse_warp=inverse_warp,
         moving_grid=inputs.moving.grid,
         history=found.stages,
-        status=Status.INTERRUPTED.value if found.interrupted else _status(found),
+        status=_status(found),
         interrupted=found.interrupted,
         figures=figures,
         recipe=recipe,
@@ -207,4 +216,6 @@ def _finish(
 
 
 def _status(found: _Found) -> str:
+    if found.interrupted and not any(stage.interrupted for stage in found.stages):
+        return INTERRUPTED
     return found.stages[-1].status if found.stages else "Nothing was asked for beyond the initial transform."

@@ -52,7 +52,7 @@ class Object:
 
         Only where it is counts, not how bright: negative intensities and other contrasts do no harm.
         """
-        index = torch.nonzero(_foreground(image, mask)).cpu().numpy()
+        index = torch.nonzero(foreground(image, mask)).cpu().numpy()
         points = grid.index_to_world(index)
         centre = points.mean(axis=0)
         spread = (points - centre).T @ (points - centre) / len(points)
@@ -135,8 +135,8 @@ def shifted_starts(overlap: Overlap, start: Start) -> list[Start]:
     return found
 
 
-def _foreground(image: Tensor, mask: Tensor | None) -> Tensor:
-    """(D, H, W) bool, never empty."""
+def foreground(image: Tensor, mask: Tensor | None) -> Tensor:
+    """(D, H, W) bool: where a (C, D, H, W) image shows something inside its mask; never empty."""
     valid = torch.ones_like(image[0], dtype=torch.bool) if mask is None else mask > 0
     difference = torch.zeros_like(image[0])
     for channel in image:

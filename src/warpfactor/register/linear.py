@@ -24,7 +24,7 @@ from warpfactor.register.initial import (
 )
 from warpfactor.register.linear_cost import METRICS, linear_cost
 from warpfactor.register.linear_params import MOTIONS, Motion, restrict
-from warpfactor.register.linear_solve import LEAST_OVERLAP, Report, Solver
+from warpfactor.register.linear_solve import INTERRUPTED, LEAST_OVERLAP, Report, Solver
 from warpfactor.register.pair import Scene, finest_spacing, level_scene
 
 PROMISING = 4  # starts that are optimised
@@ -66,16 +66,16 @@ class LinearSettings:
         for name in self.starts:
             _one_of("start", name, STARTS)
         if not set(self.starts) & {"identity", "centre", "mass"}:
-            raise InputError(f"starts {self.starts} need at least one of 'identity', 'centre', 'mass'.")
+            raise InputError(f"Starts {self.starts} need at least one of 'identity', 'centre', 'mass'.")
         if not self.levels or len(self.levels) != len(self.iterations):
             raise InputError(
                 f"{len(self.levels)} levels {self.levels} and {len(self.iterations)} iteration limits "
                 f"{self.iterations}: give one limit per level, and at least one level."
             )
         if any(b >= a for a, b in itertools.pairwise(self.levels)) or self.levels[-1] < 1:
-            raise InputError(f"levels {self.levels} must fall from coarse to fine and end at 1 or above.")
+            raise InputError(f"Levels {self.levels} must fall from coarse to fine and end at 1 or above.")
         if min(self.iterations) < 0 or self.tolerance < 0 or self.prior < 0:
-            raise InputError("iterations, tolerance and prior must not be negative.")
+            raise InputError("Iterations, tolerance and prior must not be negative.")
         if self.window < 3 or self.window % 2 == 0:
             raise InputError(f"LNCC window {self.window} must be odd and at least 3.")
 
@@ -107,19 +107,23 @@ class LinearResult:
 
     Attributes:
         matrix: 4x4 float64, LPS mm, fixed world to moving world.
-        cost: at the finest level, without the prior.
+        cost_before, cost: of the start (the world as it is, if none was given) and of `matrix`, at the finest level,
+            without the prior; infinite without overlap.
         overlap: share of the smaller object inside the other image.
         history: of the stages from the chosen start on.
         status: why it stopped, in words.
+        interrupted: whether Ctrl-C ended it.
         start: name of the chosen start.
         start_costs: cost of every start tried, at the coarsest level, by name.
     """
 
     matrix: Matrix
+    cost_before: float
     cost: float
     overlap: float
     history: tuple[LinearRecord, ...]
     status: str
+    interrupted: bool
     start: str
     start_costs: dict[str, float] = field(default_factory=dict)
 
@@ -134,6 +138,7 @@ def register_linear(
     ops: ModuleType,
     start: ArrayLike | None = None,
     progress: Progress | None = None,
+    keep_interrupted: bool = False,
 ) -> LinearResult:
     """The transform of the group `settings.dof` that makes the images most alike.
 
@@ -143,27 +148,49 @@ def register_linear(
         ops: kernels.
         start: 4x4, LPS mm, fixed to moving; the search for a start is left out.
         progress: called after every iteration of the stages, not of the search.
+        keep_interrupted: let Ctrl-C end the run with the best transform so far, once there is one: not in the search.
     """
-    course = _Course(progress)
     levels = _pyramid(scene, settings.levels, ops)
     overlap = Overlap.of(levels[0])
     given = None if start is None else _given_start(start, settings.dof, scene.fixed_grid)
     reference = np.eye(4) if given is None else given.matrix
     solvers = [_solver(level, settings, ops, overlap, reference) for level in levels]
     chosen, costs = _search(solvers[:2], settings) if given is None else _check(solvers[0], given)
-    matrix, status = chosen.matrix, "No iteration was asked for."
+    course = _Course(chosen.matrix, progress)
+    try:
+        matrix, status = _descend(solvers, settings, course)
+    except KeyboardInterrupt:
+        if not keep_interrupted:
+            raise
+        matrix, status = course.best, INTERRUPTED
+    matrix = restrict(matrix, settings.dof, scene.fixed_grid)
+    return LinearResult(
+        matrix=matrix,
+        cost_before=solvers[-1].cost.evaluate(np.eye(4) if start is None else np.asarray(start, dtype=np.float64)).cost,
+        cost=solvers[-1].cost.evaluate(matrix).cost,
+        overlap=overlap.share(matrix),
+        history=tuple(course.records),
+        status=status,
+        interrupted=status == INTERRUPTED,
+        start=chosen.name,
+        start_costs=costs,
+    )
+
+
+def _descend(solvers: Sequence[Solver], settings: LinearSettings, course: _Course) -> tuple[Matrix, str]:
+    """The transform after all levels from the course's best, and why it stopped."""
+    matrix, status = course.best, "No iteration was asked for."
     for number, (factor, solver) in enumerate(zip(settings.levels, solvers, strict=True)):
         for dof in _stages(settings.dof) if number == 0 else (settings.dof,):
             matrix, status = solver.solve(matrix, dof, settings.iterations[number], course.at(factor))
-    matrix = restrict(matrix, settings.dof, scene.fixed_grid)
-    cost = solvers[-1].cost.evaluate(matrix).cost
-    return LinearResult(matrix, cost, overlap.share(matrix), tuple(course.records), status, chosen.name, costs)
+    return matrix, status
 
 
 class _Course:
-    """The records so far, and the clock."""
+    """The best transform and the records so far, and the clock."""
 
-    def __init__(self, progress: Progress | None) -> None:
+    def __init__(self, start: Matrix, progress: Progress | None) -> None:
+        self.best = start
         self.records: list[LinearRecord] = []
         self._progress = progress
         self._began = time.perf_counter()
@@ -171,7 +198,8 @@ class _Course:
     def at(self, level: float) -> Report:
         """What a solver calls after every iteration at a level."""
 
-        def report(dof: str, cost: float, damping: float, accepted: bool) -> None:
+        def report(dof: str, trial: Matrix, cost: float, damping: float, accepted: bool) -> None:
+            self.best = trial if accepted else self.best
             record = LinearRecord(level, dof, cost, damping, accepted, time.perf_counter() - self._began)
             self.records.append(record)
             if self._progress is not None:
@@ -287,4 +315,4 @@ def _given_start(start: ArrayLike, dof: str, grid: Grid) -> Start:
 
 def _one_of(what: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
-        raise InputError(f"unknown {what} {value!r}; use one of {', '.join(allowed)}")
+        raise InputError(f"Unknown {what} {value!r}; use one of {', '.join(allowed)}.")

@@ -21,6 +21,7 @@ from torch import Tensor
 from warpfactor.errors import InputError
 from warpfactor.grid import Matrix
 from warpfactor.register.pair import Scene
+from warpfactor.resample import VoxelMap
 from warpfactor.similarity import MI
 from warpfactor.similarity.base import Cost
 
@@ -65,14 +66,6 @@ class LinearCost(Protocol):
         ...
 
 
-def voxel_matrix(scene: Scene, matrix: Matrix) -> Tensor:
-    """(3, 4) kernel matrix of a transform; two slices lie in one plane."""
-    result = scene.fixed_grid.voxel_map(scene.moving_grid, matrix)
-    if scene.fixed_grid.shape[0] == 1:
-        result[0] = 0.0
-    return result
-
-
 def linear_cost(scene: Scene, metric: str, ops: ModuleType, *, window: int, bins: int) -> LinearCost:
     """The cost of a named metric over the images of one level."""
     if metric == "mse":
@@ -84,7 +77,7 @@ def linear_cost(scene: Scene, metric: str, ops: ModuleType, *, window: int, bins
         return _MomentCost(local.pair.moving, local, ops, _correlation, 1.0)
     if metric == "mi":
         return _InformationCost(MI(bins=bins).prepare(scene.pair, ops), scene, ops, math.log(bins))
-    raise InputError(f"unknown metric {metric!r}; use one of {', '.join(METRICS)}")
+    raise InputError(f"Unknown metric {metric!r}; use one of {', '.join(METRICS)}.")
 
 
 @dataclass(frozen=True)
@@ -120,7 +113,8 @@ class _InformationCost:
     def evaluate(self, matrix: Matrix) -> Evaluation:
         zero = self.scene.pair.fixed.new_zeros((3, *self.scene.pair.shape))
         force = torch.empty_like(zero)
-        found = self.kernel.linearize(zero, voxel_matrix(self.scene, matrix), force)
+        through = VoxelMap(self.scene.fixed_grid, None, matrix).matrix(self.scene.moving_grid)
+        found = self.kernel.linearize(zero, through, force)
         if not found.count:
             return NOTHING
         gradient, information = (t.double().numpy() for t in self.ops.affine_gradient(force))
@@ -137,7 +131,7 @@ def _moments(
     scene: Scene, moving: Tensor, matrix: Matrix, ops: ModuleType
 ) -> list[tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]]:
     """The sums of `affine_moments`, per channel."""
-    pair, through = scene.pair, voxel_matrix(scene, matrix)
+    pair, through = scene.pair, VoxelMap(scene.fixed_grid, None, matrix).matrix(scene.moving_grid)
     masks = {"fixed_mask": pair.fixed_mask, "moving_mask": pair.moving_mask}
     found = [ops.affine_moments(f, m, through, **masks) for f, m in zip(pair.fixed, moving, strict=True)]
     return [(sums.double().numpy(), s.double().numpy(), p.double().numpy()) for sums, s, p in found]

@@ -60,7 +60,7 @@ class Motion:
 def restrict(matrix: Matrix, dof: str, grid: Grid) -> Matrix:
     """The nearest transform of the group `dof` that takes the middle of the fixed grid to the same place.
 
-    Of a slice only its plane is scaled, never its normal.
+    Of a slice only its plane is scaled, never its normal; in 2-D z is left alone to the last digit, as files need it.
     """
     centre, frame = centre_of(grid), plane_axes(grid)
     free = 2 if grid.shape[0] == 1 else 3
@@ -74,7 +74,10 @@ def restrict(matrix: Matrix, dof: str, grid: Grid) -> Matrix:
         if dof == "similarity":
             scale[:free] = np.exp(np.log(stretches).mean())
         linear = rotation * scale @ frame.T
-    return about(centre, linear, matrix[:3, :3] @ centre + matrix[:3, 3])
+    result = about(centre, linear, matrix[:3, :3] @ centre + matrix[:3, 3])
+    if grid.ndim == 2:
+        result[2], result[:2, 2] = (0, 0, 1, 0), 0
+    return result
 
 
 def _right_handed(u: Matrix, vt: Matrix) -> Matrix:

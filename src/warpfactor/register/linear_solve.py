@@ -27,10 +27,11 @@ REJECTIONS = 5  # in a row, then a stage ends
 
 CONVERGED = "Converged: no step promises to lower the cost."
 STALLED = "No step lowered the cost any more."
-LIMIT = "The iteration limit was reached."
+LIMIT = "The finest level ran its full number of iterations."
+INTERRUPTED = "Interrupted; this is the best transform so far."
 
 Square = NDArray[np.float64]
-Report = Callable[[str, float, float, bool], None]  # dof, cost of the trial, damping, accepted
+Report = Callable[[str, Matrix, float, float, bool], None]  # dof, trial, its cost, damping, accepted
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class Solver:
             there = self._point(here.matrix @ step, motion)
             accepted = there.cost < here.cost
             if report is not None:
-                report(dof, there.cost, damping, accepted)
+                report(dof, there.matrix, there.cost, damping, accepted)
             damping = next_damping(damping, (here.cost - there.cost) / predicted)
             refused = 0 if accepted else refused + 1
             if refused == REJECTIONS:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hin
 
 from warpfactor.errors import InputError
 from warpfactor.optim import DAMPINGS, Paper, Trust
+from warpfactor.register.linear_cost import METRICS as LINEAR_METRICS
 from warpfactor.similarity import METRICS, Custom, Similarity
 
 _T = TypeVar("_T")
@@ -31,7 +32,7 @@ def unknown(kind: str, word: str, known: Iterable[str]) -> InputError:
     names = list(known)
     near = difflib.get_close_matches(word.lower(), names, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r} (one of {', '.join(names)})?" if near else f"use one of {', '.join(names)}."
-    return InputError(f"unknown {kind} {word!r}; {hint}")
+    return InputError(f"Unknown {kind} {word!r}; {hint}")
 
 
 def to_plain(value: Any) -> Any:
@@ -58,8 +59,10 @@ def from_plain(kind: type[_T], data: Any, where: str) -> _T:
     for name in data:
         if name not in hints:
             raise unknown(f"setting of {where}", str(name), hints)
+    values = {name: convert(value, hints[name], f"{where}.{name}") for name, value in data.items()}
+    _check_limits(values, kind, where.removeprefix("recipe."))
     try:
-        return kind(**{name: convert(value, hints[name], f"{where}.{name}") for name, value in data.items()})
+        return kind(**values)
     except TypeError as error:
         raise InputError(f"{where}: a setting is missing ({error}).") from error
 
@@ -118,6 +121,7 @@ def _apply(current: Any, hint: Any, node: _Node, where: str) -> Any:
         name: _apply(getattr(current, name), hints[name], child, _dotted(where, name))
         for name, child in children.items()
     }
+    _check_limits(parts, current, where)
     return dataclasses.replace(cast(Any, current), **parts)
 
 
@@ -134,6 +138,33 @@ def _apply_each(items: tuple[Any, ...], hint: Any, children: dict[str, _Node], w
         own = children.get(str(number), _Node())
         result.append(_apply(item, hint, _Node(own.value, {**common, **own.children}), f"{where}.{number}"))
     return tuple(result)
+
+
+def _check_limits(given: Mapping[str, Any], before: Any, where: str) -> None:
+    """InputError with an example if only the levels or only the iterations change in number.
+
+    Args:
+        given: the settings that change.
+        before: what the others are: settings, or their class, which has the defaults.
+    """
+    if ("levels" in given) == ("iterations" in given):
+        return
+    name, other = ("levels", "iterations") if "levels" in given else ("iterations", "levels")
+    count, values = len(given[name]), list(getattr(before, other))
+    if not count or count == len(values):
+        return
+    fitting = values[-count:]
+    while len(fitting) < count:
+        fitting.insert(0, fitting[0] if other == "iterations" else 2 * fitting[0])
+    example = " and ".join(f"{where}.{key}={_listed(part)}" for key, part in ((name, given[name]), (other, fitting)))
+    raise InputError(
+        f"{where}.{name}={_listed(given[name])} does not fit {where}.{other}={_listed(values)}: "
+        f"there is one iteration limit per level; set both, for instance {example}."
+    )
+
+
+def _listed(values: Iterable[float]) -> str:
+    return ",".join(f"{value:g}" for value in values)
 
 
 def _dotted(where: str, name: str) -> str:
@@ -158,6 +189,9 @@ def _form(value: Any, hint: Any, where: str) -> Any:
     name = str(value.get("name", ""))
     if name == "custom":
         raise InputError(f"{where}: a custom loss is a Python function; pass it from Python, a file cannot hold it.")
+    if name not in known and kind == "metric" and name in LINEAR_METRICS:
+        stage = where.rpartition(".")[0].removeprefix("recipe.")
+        raise InputError(f"Metric {name!r} is for linear stages only; {stage} takes {', '.join(known)}.")
     if name not in known:
         raise unknown(kind, name, known)
     return from_plain(known[name], {key: part for key, part in value.items() if key != "name"}, where)

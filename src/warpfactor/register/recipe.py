@@ -31,7 +31,7 @@ class Recipe:
 
     def __post_init__(self) -> None:
         if not self.linear and self.deformable is None:
-            raise InputError(f"recipe {self.name!r} has neither a linear nor a deformable stage; give at least one.")
+            raise InputError(f"Recipe {self.name!r} has neither a linear nor a deformable stage; give at least one.")
 
     def replace(self, changes: Mapping[str, Any] | None = None, **more: Any) -> Recipe:
         """This recipe with some settings changed, all at once; values are converted and checked.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from warpfactor.optim import Descent, Paper, Trust
+from warpfactor.optim import Convergence, Descent, Paper, Trust
 from warpfactor.register.linear import LinearSettings
 from warpfactor.register.recipe import Recipe
 from warpfactor.register.settings import Deformable
@@ -25,6 +25,16 @@ _WARP = Deformable(
     levels=(4, 2, 1),
     iterations=(60, 30, 10),
 )
+# Organs that move far and smoothly: one more level, wider smoothing, more iterations.
+_SMOOTH = replace(
+    _WARP,
+    metric=LNCC(5, symmetric=True),
+    sigma_grad=2.0,
+    sigma_warp=1.0,
+    levels=(8, 4, 2, 1),
+    iterations=(60, 60, 40, 20),
+)
+_LUNG = replace(_SMOOTH, metric=LNCC(7, symmetric=True), iterations=(80, 80, 50, 30))
 _PAPER = Deformable(
     metric=LNCC(7, exact=False),
     descent=Descent("pointwise"),
@@ -37,6 +47,7 @@ _PAPER = Deformable(
     boundary="zero",
     truncate=2.0,
     blur=0.5,
+    convergence=Convergence(slope=1e-6, window=10),
     levels=(4, 2, 1),
     iterations=(200, 100, 50),
 )
@@ -44,8 +55,8 @@ _PAPER = Deformable(
 _TABLE = (
     Recipe("default", "Affine and warp by local correlation; a good start for images of one kind.", (_AFFINE,), _WARP),
     Recipe("brain", "Brains of one contrast, between people or to a template.", (_AFFINE,), _WARP),
-    Recipe("lung", "CT of the chest; give lung masks if there are any.", (_AFFINE,), _WARP),
-    Recipe("abdomen", "MR or CT of the abdomen over breathing.", (_AFFINE,), _WARP),
+    Recipe("lung", "CT of the chest: long, smooth motion.", (_AFFINE,), _LUNG),
+    Recipe("abdomen", "MR or CT of the abdomen over breathing: long, smooth motion.", (_AFFINE,), _SMOOTH),
     Recipe(
         "multimodal",
         "Images of different contrast, such as T1 and T2 or CT and MR, by mutual information.",

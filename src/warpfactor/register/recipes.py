@@ -38,7 +38,7 @@ def read_recipe(path: str | Path) -> Recipe:
         data = data["recipe"]
     try:
         if not isinstance(data, dict):
-            raise InputError("a recipe is a table of settings.")
+            raise InputError("A recipe is a table of settings.")
         return Recipe.from_dict({"name": path.stem, **data})
     except InputError as error:
         raise FileError(f"{path}: {error}") from error

@@ -6,7 +6,8 @@ import importlib.metadata
 import platform
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 
 import numba
@@ -52,6 +53,18 @@ def limited_threads(threads: int | None) -> Iterator[int]:
         torch.set_num_threads(before_torch)
 
 
+def run_together(jobs: Sequence[Callable[[], object]], threads: int) -> None:
+    """Run jobs in threads and raise the first error; no job runs any more when this returns or raises.
+
+    It pays off for SimpleITK's writers, which pack without holding Python's lock.
+    """
+    with ThreadPoolExecutor(min(len(jobs), threads)) as pool:
+        running = [pool.submit(job) for job in jobs]
+        wait(running)
+    for job in running:
+        job.result()
+
+
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """PyTorch's random numbers start from `seed` inside the block and go on undisturbed after it."""
@@ -66,7 +79,7 @@ def checked_device(name: str | torch.device) -> torch.device:
         device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise InputError(f"device {str(name)!r} cannot be used here ({str(error).splitlines()[0]}).") from error
+        raise InputError(f"Device {str(name)!r} cannot be used here ({str(error).splitlines()[0]}).") from error
     return device
 
 

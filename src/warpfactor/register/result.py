@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,13 @@ from numpy.typing import ArrayLike
 from warpfactor.errors import InputError
 from warpfactor.grid import Grid, Points
 from warpfactor.image import Image
-from warpfactor.io import from_any, write_ants, write_image
+from warpfactor.io import from_any, write_image, write_transform
 from warpfactor.io.folder import atomic_folder
 from warpfactor.io.transforms import ANTS_AFFINE, ANTS_INVERSE_WARP, ANTS_WARP
 from warpfactor.register.figures import Figures
 from warpfactor.register.plain import to_plain
 from warpfactor.register.recipe import Recipe
+from warpfactor.register.resources import run_together
 from warpfactor.register.stages import Stage
 from warpfactor.transform import Affine, Chain, Transform, Warp
 
@@ -144,8 +146,15 @@ class Registration:
 
     def write_into(self, place: Path, *, extra: Mapping[str, Any] | None = None) -> None:
         """Write the files of `save` into an existing folder."""
-        write_image(self.warped, place / WARPED)
-        write_ants(self.transform, f"{place}/", inverse_warp=self.inverse_warp)
+        jobs = [partial(write_image, self.warped, place / WARPED)]
+        for transform, name in (
+            (self.warp, ANTS_WARP),
+            (self.inverse_warp, ANTS_INVERSE_WARP),
+            (self.affine, ANTS_AFFINE),
+        ):
+            if transform is not None:
+                jobs.append(partial(write_transform, transform, place / name))
+        run_together(jobs, self.run.threads)
         (place / RESULT).write_text(json_text({**self.to_dict(), **(extra or {})}), encoding="utf-8")
 
     def to_dict(self) -> dict[str, Any]:
@@ -216,7 +225,7 @@ def _carrying(registration: Registration, to: str) -> Chain:
 
 def _check_space(to: str) -> None:
     if to not in SPACES:
-        raise InputError(f"unknown space {to!r}; carry to 'fixed' or to 'moving'.")
+        raise InputError(f"Unknown space {to!r}; carry to 'fixed' or to 'moving'.")
 
 
 def _figures_to_dict(figures: Figures) -> dict[str, Any]:

@@ -8,16 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from warpfactor.grid import Matrix
-from warpfactor.register.deformable import Outcome
-from warpfactor.register.history import Record
+from warpfactor.register.history import Record, Status
 from warpfactor.register.linear import LinearRecord, LinearSettings, register_linear
-from warpfactor.register.linear_cost import linear_cost
-from warpfactor.register.pair import Scene, finest_spacing, level_scene, level_shape
+from warpfactor.register.pair import Scene, finest_spacing, level_shape
 from warpfactor.register.pyramid import register_deformable
 from warpfactor.register.settings import Deformable
 from warpfactor.resample import VoxelMap
@@ -35,6 +32,7 @@ class Stage:
         level: factor of the resolution at which the costs were taken; 1 is the fixed image's own.
         cost_before, cost_after: without any prior; 0 is a perfect match.
         status: why it ended, in words.
+        interrupted: whether Ctrl-C ended it.
         kept: whether its result was used; False if it was worse than what it started from.
         seconds: it took.
         history: one record per iteration.
@@ -49,17 +47,13 @@ class Stage:
     cost_before: float
     cost_after: float
     status: str
+    interrupted: bool
     kept: bool
     seconds: float
     history: tuple[LinearRecord, ...] | tuple[Record, ...]
     levels: tuple[tuple[float, str], ...] = ()
     start: str | None = None
     start_costs: tuple[tuple[str, float], ...] = ()
-
-    @property
-    def interrupted(self) -> bool:
-        """Whether Ctrl-C ended it."""
-        return any(end == Outcome.INTERRUPTED.value for _, end in self.levels)
 
 
 @dataclass(frozen=True)
@@ -92,27 +86,35 @@ Progress = Callable[[Update], None]
 
 
 def run_linear(
-    scene: Scene, settings: LinearSettings, start: Matrix | None, *, ops: ModuleType, progress: Progress | None
+    scene: Scene,
+    settings: LinearSettings,
+    start: Matrix | None,
+    *,
+    ops: ModuleType,
+    progress: Progress | None,
+    keep_interrupted: bool,
 ) -> tuple[Matrix, Stage]:
     """The matrix after a linear stage, and how it went."""
     began = time.perf_counter()
     tell = None if progress is None else _LinearTeller(settings, progress)
-    found = register_linear(scene, settings=settings, ops=ops, start=start, progress=tell)
-    before = _linear_cost(scene, settings, np.eye(4) if start is None else start, ops)
+    found = register_linear(
+        scene, settings=settings, ops=ops, start=start, progress=tell, keep_interrupted=keep_interrupted
+    )
     stage = Stage(
         name=settings.dof,
         metric=settings.metric,
         level=settings.levels[-1],
-        cost_before=before,
+        cost_before=found.cost_before,
         cost_after=found.cost,
         status=found.status,
+        interrupted=found.interrupted,
         kept=True,
         seconds=time.perf_counter() - began,
         history=found.history,
         start=found.start,
         start_costs=tuple(found.start_costs.items()),
     )
-    return _in_plane(found.matrix, scene), stage
+    return found.matrix, stage
 
 
 def run_deformable(
@@ -149,26 +151,13 @@ def run_deformable(
         cost_before=before,
         cost_after=after,
         status=found.status.value if kept else WORSE,
+        interrupted=found.status is Status.INTERRUPTED,
         kept=kept,
         seconds=time.perf_counter() - began,
         history=found.records,
         levels=found.outcomes,
     )
     return (found.displacement if kept else start), stage
-
-
-def _in_plane(matrix: Matrix, scene: Scene) -> Matrix:
-    """The matrix of 2-D images without the rounding that couples z, which 2-D files cannot hold."""
-    if scene.fixed_grid.ndim == 3:
-        return matrix
-    planar = matrix.copy()
-    planar[2], planar[:2, 2] = (0, 0, 1, 0), 0
-    return planar
-
-
-def _linear_cost(scene: Scene, settings: LinearSettings, matrix: Matrix, ops: ModuleType) -> float:
-    level = level_scene(scene, settings.levels[-1], ops)
-    return linear_cost(level, settings.metric, ops, window=settings.window, bins=settings.bins).evaluate(matrix).cost
 
 
 def _deformable_cost(

@@ -56,6 +56,6 @@ def _weight(inside: Tensor, pair: Pair, u: Tensor, matrix: Tensor, ops: ModuleTy
 
 def _check(value: Tensor) -> None:
     if not isinstance(value, Tensor) or value.numel() != 1:
-        raise InputError("a custom loss must return one number as a tensor; reduce it with .mean() or .sum()")
+        raise InputError("A custom loss must return one number as a tensor; reduce it with .mean() or .sum()")
     if not value.requires_grad:
-        raise InputError("a custom loss must depend on `warped` through differentiable PyTorch operations")
+        raise InputError("A custom loss must depend on `warped` through differentiable PyTorch operations")

@@ -35,7 +35,7 @@ class LNCC:
         if not sizes or any(s < 1 or s % 2 == 0 for s in sizes):
             raise InputError(f"LNCC window size {self.size} must be odd and positive; use 3, 5, 7, ...")
         if self.window not in ("box", "gaussian"):
-            raise InputError(f"unknown LNCC window {self.window!r}; use 'box' or 'gaussian'")
+            raise InputError(f"Unknown LNCC window {self.window!r}; use 'box' or 'gaussian'")
 
     def prepare(self, pair: Pair, ops: ModuleType, *, level: int = 0, weights: tuple[float, ...] | None = None) -> Cost:
         """The cost for the images of one level."""

@@ -27,9 +27,9 @@ class MI:
 
     def __post_init__(self) -> None:
         if not 5 <= self.bins <= 512:
-            raise InputError(f"mutual information needs 5 to 512 bins, not {self.bins}")
+            raise InputError(f"Mutual information needs 5 to 512 bins, not {self.bins}")
         if not 0 <= self.tails < 0.5:
-            raise InputError(f"the clipped tails must be in [0, 0.5), not {self.tails}")
+            raise InputError(f"The clipped tails must be in [0, 0.5), not {self.tails}")
 
     def prepare(self, pair: Pair, ops: ModuleType, *, level: int = 0, weights: tuple[float, ...] | None = None) -> Cost:
         """The cost for the images of one level."""
