@@ -15,8 +15,8 @@ demo: $(VENV)/.installed
 	$(BIN)/warpfactor demo --output demo-output --force
 
 lint: $(VENV)/.installed
-	$(BIN)/ruff check src tests
-	$(BIN)/ruff format --check src tests
+	$(BIN)/ruff check src tests bench docs
+	$(BIN)/ruff format --check src tests bench docs
 
 types: $(VENV)/.installed
 	$(BIN)/mypy

@@ -2,7 +2,7 @@
 
     python bench/optimizers.py FIXED FIXED_LABELS MOVING MOVING_LABELS [--quick]
 
-Prints a Markdown table per study: Dice (mean over the labels in both maps, nearest neighbour), SD of the log Jacobian and
+Prints a Markdown table per study: Dice (mean over labels in both maps, nearest neighbour), SD of the log Jacobian and
 folded voxels where the fixed image is not zero, last damping, rejected steps and seconds of the deformable stage.
 """
 

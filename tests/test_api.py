@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 
 import nibabel
 import numba
@@ -13,7 +14,8 @@ import torch
 import warpfactor as wf
 from small import GRID, LINEAR, QUICK, WARP_ONLY, image, pair
 from warpfactor.optim import Descent, Paper
-from warpfactor.register import stages
+from warpfactor.register import linear_solve, stages
+from warpfactor.register.resources import run_together
 
 
 @pytest.fixture(scope="module")
@@ -76,9 +78,9 @@ def test_the_warped_image_is_the_moving_image_through_the_transform(found, image
     assert back.grid == images[1].grid
     labels = wf.Image((images[1].data > 0.4).to(torch.int32), images[1].grid)
     assert found.apply(labels, mode="label").data.dtype == torch.int32
-    with pytest.raises(wf.InputError, match="unknown space"):
+    with pytest.raises(wf.InputError, match="Unknown space"):
         found.apply(images[1], to="atlas")
-    with pytest.raises(wf.InputError, match="unknown space"):
+    with pytest.raises(wf.InputError, match="Unknown space"):
         found.apply_points([[0, 0, 0]], to="atlas")
 
 
@@ -114,6 +116,17 @@ def test_a_result_is_not_overwritten_unasked_and_others_files_stay(found, tmp_pa
     }
     assert wf.read_result(tmp_path / "out").warp is None
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+def test_jobs_that_run_together_have_all_ended_when_one_fails():
+    ended = []
+
+    def fail():
+        raise wf.FileError("no room")
+
+    with pytest.raises(wf.FileError, match="no room"):
+        run_together([fail, lambda: time.sleep(0.05) or ended.append(1), lambda: ended.append(2)], threads=2)
+    assert sorted(ended) == [1, 2]
 
 
 def test_an_empty_folder_is_filled_and_stays_the_same_one(found, tmp_path):
@@ -275,7 +288,7 @@ def test_an_interrupted_run_keeps_its_best_if_asked(images):
         wf.register(*images, overrides=QUICK, progress=stop)
 
 
-def test_an_interrupted_linear_stage_leaves_the_one_before(images):
+def test_an_interrupted_linear_stage_keeps_its_best_and_ends_the_run(images):
     first, second = (
         wf.LinearSettings(dof="rigid", levels=(2,), iterations=(3,)),
         wf.LinearSettings(levels=(2,), iterations=(3,)),
@@ -285,9 +298,15 @@ def test_an_interrupted_linear_stage_leaves_the_one_before(images):
         if update.stage == "affine":
             raise KeyboardInterrupt
 
-    found = wf.register(*images, recipe=wf.Recipe("two", linear=(first, second)), progress=stop, keep_interrupted=True)
+    recipe = wf.Recipe("two", linear=(first, second), deformable=wf.Deformable())
+    found = wf.register(*images, recipe=recipe, progress=stop, keep_interrupted=True)
     assert found.interrupted
-    assert [stage.name for stage in found.history] == ["rigid"]
+    assert found.status == linear_solve.INTERRUPTED
+    assert [(stage.name, stage.interrupted) for stage in found.history] == [("rigid", False), ("affine", True)]
+    assert found.history[1].cost_after <= found.history[0].cost_after
+    assert found.warp is None
+    with pytest.raises(KeyboardInterrupt):
+        wf.register(*images, recipe=recipe, progress=stop)
 
 
 def test_nan_voxels_do_not_count_and_are_counted(images):
@@ -338,9 +357,9 @@ def test_a_loss_of_ones_own_is_used(images):
 
 
 def test_what_is_not_there_is_refused(images):
-    with pytest.raises(wf.InputError, match="device 'nowhere'"):
+    with pytest.raises(wf.InputError, match="Device 'nowhere'"):
         wf.register(*images, device="nowhere")
-    with pytest.raises(wf.InputError, match="unknown backend"):
+    with pytest.raises(wf.InputError, match="Unknown backend"):
         wf.register(*images, backend="gpu")
     with pytest.raises(wf.InputError, match="is not an image"):
         wf.register(images[0], 3)

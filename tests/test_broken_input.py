@@ -169,7 +169,7 @@ def channel_without_partner(folder):
 
 
 def unknown_recipe(folder):
-    return register(folder, "--recipe", "brian"), "unknown recipe 'brian'; did you mean 'brain'"
+    return register(folder, "--recipe", "brian"), "Unknown recipe 'brian'; did you mean 'brain'"
 
 
 def broken_recipe(folder):
@@ -178,15 +178,25 @@ def broken_recipe(folder):
 
 
 def unknown_metric(folder):
-    return register(folder, "--set", "deformable.metric=lnnc"), "unknown metric 'lnnc'; did you mean 'lncc'"
+    return register(folder, "--set", "deformable.metric=lnnc"), "Unknown metric 'lnnc'; did you mean 'lncc'"
+
+
+def metric_of_another_stage(folder):
+    return register(folder, "--set", "deformable.metric=ncc"), "deformable takes lncc, mse, mi"
 
 
 def unknown_linear_metric(folder):
-    return register(folder, "--set", "linear.metric=nccc"), "nccc"
+    return register(folder, "--set", "linear.metric=nccc"), "Unknown metric 'nccc'; use one of lncc, ncc, mi, mse"
+
+
+def levels_alone(folder):
+    images = (folder / "fixed.nii.gz", folder / "moving.nii.gz")
+    arguments = ["register", *images, "-o", folder / "out", "--set", "deformable.levels=3,1"]
+    return arguments, "set both, for instance deformable.levels=3,1 and deformable.iterations="
 
 
 def unknown_setting(folder):
-    return register(folder, "--set", "deformable.sigma=1"), "unknown setting of deformable 'sigma'; did you mean"
+    return register(folder, "--set", "deformable.sigma=1"), "Unknown setting of deformable 'sigma'; did you mean"
 
 
 def wrong_value(folder):
@@ -198,11 +208,11 @@ def no_value(folder):
 
 
 def unknown_device(folder):
-    return register(folder, "--device", "abacus"), "device 'abacus' cannot be used here"
+    return register(folder, "--device", "abacus"), "Device 'abacus' cannot be used here"
 
 
 def unknown_backend(folder):
-    return register(folder, "--backend", "fast"), "unknown backend 'fast'"
+    return register(folder, "--backend", "fast"), "Unknown backend 'fast'"
 
 
 def no_threads(folder):
@@ -231,11 +241,13 @@ def folder_below_file(folder):
 
 
 def occupied_folder(folder):
-    return register(folder, output="result"), "the folder is not empty"
+    return register(
+        folder, output="result"
+    ), "the folder is not empty; choose another one, or overwrite it with --force"
 
 
 def apply_without_transform(folder):
-    return ["apply", folder / "moving.nii.gz", "-o", folder / "x.nii.gz"], "either a folder with --result"
+    return ["apply", folder / "moving.nii.gz", "-o", folder / "x.nii.gz"], "Give either a folder with --result"
 
 
 def apply_without_grid(folder):
@@ -256,7 +268,7 @@ def apply_from_no_result(folder):
 
 
 def apply_to_nowhere(folder):
-    return apply(folder, "--to", "atlas"), "unknown space 'atlas'"
+    return apply(folder, "--to", "atlas"), "Unknown space 'atlas'"
 
 
 def apply_unknown_interpolation(folder):
@@ -271,7 +283,7 @@ def apply_over_a_file(folder):
         folder / "mask.nii.gz",
         "--result",
         folder / "result",
-    ], "exists already"
+    ], "exists already; remove it, choose another name, or overwrite it with --force"
 
 
 def apply_to_unknown_format(folder):
@@ -298,7 +310,7 @@ def points_without_columns(folder):
 
 
 def evaluate_nothing(folder):
-    return ["evaluate"], "there is nothing to evaluate"
+    return ["evaluate"], "There is nothing to evaluate"
 
 
 def evaluate_one_map(folder):
@@ -306,7 +318,7 @@ def evaluate_one_map(folder):
 
 
 def evaluate_unknown_format(folder):
-    return ["evaluate", "--format", "xml"], "unknown format 'xml'"
+    return ["evaluate", "--format", "xml"], "Unknown format 'xml'"
 
 
 def demo_of_two_axes(folder):
@@ -321,7 +333,8 @@ CASES = [
     *(missing, truncated, text, empty_file, foreign_text, series, complex_values, no_dicom, zero_spacing),
     *(mismatched_mask, empty_mask, empty_labels, labels_that_are_none, lonely_labels),
     *(all_nan, constant, slice_to_volume, tiny, far_away, channel_without_partner),
-    *(unknown_recipe, broken_recipe, unknown_metric, unknown_linear_metric, unknown_setting, wrong_value, no_value),
+    *(unknown_recipe, broken_recipe, unknown_metric, metric_of_another_stage, unknown_linear_metric, levels_alone),
+    *(unknown_setting, wrong_value, no_value),
     *(unknown_device, unknown_backend, no_threads, wrong_weights, missing_transform, broken_transform),
     *(file_as_folder, folder_below_file, occupied_folder),
     *(apply_without_transform, apply_without_grid, apply_from_no_result, apply_to_nowhere, apply_over_a_file),
@@ -363,4 +376,4 @@ def test_memory_that_runs_out_is_said(files, monkeypatch):
         raise MemoryError
 
     monkeypatch.setattr("warpfactor.register.api.make_scene", full)
-    refuse(files, register(files), "the memory is full")
+    refuse(files, register(files), "The memory is full")

@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 import torch
+import typer
 from typer.testing import CliRunner
 
 import warpfactor as wf
@@ -55,11 +56,13 @@ def test_register_leaves_a_whole_result(result, files):
         "1InverseWarp.nii.gz",
         "result.json",
     }
-    assert "folded voxels" in done.stdout
-    assert "Dice" in done.stdout
-    assert str(folder) in done.stdout
+    *lines, status = done.stdout.splitlines()
+    starts = ("Likeness  affine LNCC cost ", "Warp ", "Inverse ", "Labels    mean Dice ", f"Written   to {folder} ")
+    assert all(line.startswith(start) for line, start in zip(lines, starts, strict=True))
+    assert "0 folded voxels" in lines[1]
     assert "deformable" in done.stderr
     entries = json.loads((folder / "result.json").read_text())
+    assert entries["status"] == status
     assert entries["labels"]["dice_mean_after"] > entries["labels"]["dice_mean_before"]
     assert entries["figures"]["inverse_consistency_fixed_to_moving_to_fixed_vox"]["mean"] < 0.1
     assert entries["fixed"]["name"] == "fixed.nii.gz"
@@ -152,6 +155,19 @@ def test_apply_carries_labels_and_series_both_ways(result, files, tmp_path):
     assert torch.equal(series[1].data, wf.read_image(tmp_path / "one.nii.gz").data)
 
 
+def test_apply_warns_before_it_mixes_labels(result, files, tmp_path):
+    folder, _ = result
+    labels, picture = files / "moving_labels.nii.gz", tmp_path / "picture.nii.gz"
+    numbers = wf.read_image(files / "moving.nii.gz")
+    wf.write_image(wf.Image((1000 * numbers.data).to(torch.int32), numbers.grid), picture)
+    for number, (source, options, lines) in enumerate(
+        [(labels, (), 1), (labels, ("--labels",), 0), (labels, ("-n", "nearest"), 0), (picture, (), 0)]
+    ):
+        done = run("apply", source, "-o", tmp_path / f"{number}.nii.gz", "--result", folder, *options)
+        assert len(done.stderr.splitlines()) == lines
+        assert not lines or done.stderr.startswith(f"warpfactor: warning: {labels}: looks like a label map")
+
+
 def test_points_go_where_their_image_goes(result, tmp_path):
     folder, _ = result
     points = GRID.index_to_world([[9, 10, 11], [12, 12, 12]])
@@ -213,6 +229,10 @@ def test_evaluate_scores_labels_landmarks_and_folds(result, files, tmp_path):
     assert found["folded_voxels"] == 0
     assert "3" in found["dice_per_label"]
     assert found["landmark_error_after_mean_mm"] < found["landmark_error_before_mean_mm"]
+    run(*arguments, "--format", "table", "-o", tmp_path / "t.txt")
+    assert (tmp_path / "t.txt").read_text() == table
+    run(*arguments, "-o", tmp_path / "scores.json")
+    assert json.loads((tmp_path / "scores.json").read_text()) == found
     run(*arguments, "--format", "csv", "-o", tmp_path / "scores.csv")
     rows = list(csv.DictReader((tmp_path / "scores.csv").read_text().splitlines()))
     assert {row["figure"] for row in rows} >= {"dice", "dice_mean", "jacobian_minimum"}
@@ -234,6 +254,27 @@ def test_recipes_are_listed_and_shown(tmp_path):
     assert json.loads(run("recipes", "show", "fast", "--format", "json").stdout) == wf.recipe("fast").to_dict()
     assert "did you mean" in run("recipes", "show", "fats", code=2).stderr
     assert "toml or json" in run("recipes", "show", "fast", "--format", "xml", code=2).stderr
+
+
+def commands(group, path=()):
+    """Every command with its words, those of groups as well."""
+    for name, command in group.commands.items():
+        yield (*path, name), command
+        yield from commands(command, (*path, name)) if hasattr(command, "commands") else ()
+
+
+def test_help_names_values_not_types():
+    for words, command in commands(typer.main.get_command(cli.app)):
+        text = run(*words, "--help").stdout
+        assert "list[" not in text
+        assert "{" not in text
+        for option in command.params:
+            flag = getattr(option, "is_flag", False)
+            assert flag or (option.metavar and option.metavar == option.metavar.upper()), (words, option.name)
+    assert "Usage: warpfactor register [OPTIONS] FIXED MOVING" in run("register", "-h").stdout.replace(
+        "root", "warpfactor"
+    )
+    assert "Missing argument 'FIXED'" in run("register", code=2).stderr
 
 
 def test_info_says_what_a_bug_report_needs():
@@ -286,7 +327,7 @@ def test_ctrl_c_leaves_nothing(files, tmp_path, monkeypatch):
         *QUICK_OPTIONS,
     )
     done = run(*arguments, code=130)
-    assert done.stderr.splitlines()[-1] == "warpfactor: interrupted; nothing was written."
+    assert done.stderr.splitlines()[-1] == "warpfactor: Interrupted; nothing was written."
     assert not list(tmp_path.iterdir())
     run(*arguments, "--keep-interrupted", code=130)
     assert json.loads((tmp_path / "a" / "out" / "result.json").read_text())["interrupted"]
@@ -296,7 +337,7 @@ def test_ctrl_c_while_writing_leaves_nothing(files, tmp_path, monkeypatch):
     def stop(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(result_module, "write_ants", stop)
+    monkeypatch.setattr(result_module, "write_transform", stop)
     run("register", *images(files), "-o", tmp_path / "out", *QUICK_OPTIONS, code=130)
     assert not list(tmp_path.iterdir())
 

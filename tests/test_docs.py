@@ -67,9 +67,12 @@ def commands(block: Block) -> list[str]:
 
 def quick(recipe: wf.Recipe) -> wf.Recipe:
     """The recipe with as few iterations as possible."""
-    linear = {"linear.starts": ["identity"], "linear.iterations": [1, 1, 1]}
-    deformable = {"deformable.iterations": [2, 2, 2]}
-    return recipe.replace({**(linear if recipe.linear else {}), **(deformable if recipe.deformable else {})})
+    changes: dict[str, Any] = {}
+    if recipe.linear:
+        changes |= {"linear.starts": ["identity"], "linear.iterations": [1] * len(recipe.linear[0].levels)}
+    if recipe.deformable is not None:
+        changes |= {"deformable.iterations": [2] * len(recipe.deformable.levels)}
+    return recipe.replace(changes)
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +129,7 @@ def run_command(line: str) -> None:
     done = RUNNER.invoke(cli.app, arguments, catch_exceptions=False)
     if "cuda" in arguments and not torch.cuda.is_available():
         assert done.exit_code == 2
-        assert "device 'cuda' cannot be used here" in done.stderr
+        assert "Device 'cuda' cannot be used here" in done.stderr
         return
     assert done.exit_code == 0, f"{line}\n{done.output}"
     if target:

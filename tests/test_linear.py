@@ -318,6 +318,38 @@ def test_restricting_twice_is_restricting_once(dof):
     assert np.allclose(once @ [*centre_of(grid), 1], matrix @ [*centre_of(grid), 1])
 
 
+@pytest.mark.parametrize("dof", MOTIONS)
+def test_in_2d_nothing_couples_z(dof):
+    grid = Grid.from_spacing((9, 10), 1.5)
+    noisy = transform(rotation((1e-9, -1e-9, 1), 20), [3, 2, 1e-12], grid)
+    found = restrict(noisy, dof, grid)
+    assert found[2].tolist() == found[:, 2].tolist() == [0, 0, 1, 0]
+
+
+def test_the_cost_before_is_that_of_the_start():
+    fixed, moving, _ = carried(lambda grid: transform(LINEAR["rigid"], [9, -7, 5], grid))
+    found = run(fixed, moving, replace(SETTINGS, dof="rigid", levels=(4, 2), iterations=(20, 20)))
+    assert found.cost < found.cost_before
+    again = run(fixed, moving, replace(SETTINGS, dof="rigid", levels=(4, 2), iterations=(0, 0)), start=found.matrix)
+    assert again.cost_before == pytest.approx(again.cost) == pytest.approx(found.cost)
+
+
+def test_an_interrupt_leaves_the_best_transform_if_asked():
+    fixed, moving, truth = carried(lambda grid: transform(LINEAR["rigid"], [9, -7, 5], grid))
+    settings = replace(SETTINGS, dof="rigid", levels=(4, 2), iterations=(20, 20))
+
+    def stop(record):
+        if record.level == 2:
+            raise KeyboardInterrupt
+
+    found = run(fixed, moving, settings, progress=stop, keep_interrupted=True)
+    assert found.interrupted
+    assert found.status.startswith("Interrupted")
+    assert error_mm(found.matrix, truth, fixed.grid) < 2
+    with pytest.raises(KeyboardInterrupt):
+        run(fixed, moving, settings, progress=stop)
+
+
 @pytest.mark.parametrize("shapes", [((7, 9, 11), (8, 7, 10)), ((1, 13, 9), (1, 11, 12))])
 @pytest.mark.parametrize("masked", [False, True])
 def test_cpu_sums_agree_with_the_reference(shapes, masked, generator):

@@ -182,7 +182,7 @@ def test_input_that_cannot_be_measured_is_refused() -> None:
         quality.dice(np.array([np.inf]), np.array([1.0]))
     with pytest.raises(InputError, match="spacing"):
         quality.hausdorff95(np.ones((2, 2, 2), int), np.ones((2, 2, 2), int), spacing_mm=(1, 0, 1))
-    with pytest.raises(InputError, match="landmarks"):
+    with pytest.raises(InputError, match="Landmarks"):
         quality.target_registration_error(np.zeros((2, 3)), np.zeros((3, 3)))
     with pytest.raises(InputError, match="mask is empty"):
         quality.jacobian_figures(torch.ones(2, 2, 2), torch.zeros(2, 2, 2))

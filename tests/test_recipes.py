@@ -5,6 +5,7 @@ import json
 import pytest
 
 import warpfactor as wf
+from warpfactor.cli.options import parse_settings
 from warpfactor.register import toml
 from warpfactor.register.recipes import read_recipe, write_recipe
 
@@ -78,21 +79,21 @@ def test_a_custom_loss_can_be_set_but_not_loaded():
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("deformable.sigma_gard", 1, "unknown setting of deformable 'sigma_gard'; did you mean 'sigma_grad'"),
+        ("deformable.sigma_gard", 1, "Unknown setting of deformable 'sigma_gard'; did you mean 'sigma_grad'"),
         ("deformabel", None, "did you mean 'deformable'"),
-        ("deformable.metric", "lnc", "unknown metric 'lnc'; did you mean 'lncc'"),
-        ("deformable.damping", "turst", "unknown damping 'turst'; did you mean 'trust'"),
+        ("deformable.metric", "lnc", "Unknown metric 'lnc'; did you mean 'lncc'"),
+        ("deformable.damping", "turst", "Unknown damping 'turst'; did you mean 'trust'"),
         ("deformable.metric", 3, "the name of a metric is meant"),
-        ("deformable.metric.bins", 32, "unknown setting of deformable.metric 'bins'"),
+        ("deformable.metric.bins", 32, "Unknown setting of deformable.metric 'bins'"),
         ("deformable.step", "big", "deformable.step = 'big': a number is meant"),
         ("deformable.convergence.window", 2.5, "a whole number is meant"),
         ("deformable.metric.symmetric", 1, "true or false is meant"),
         ("deformable.units", 1, "a word is meant"),
         ("deformable.descent.betas", [0.9], "2 values are meant"),
         ("deformable.sigma_grad.x", 1, "it is a single value"),
-        ("deformable.descent", "adma", "unknown optimizer 'adma'"),
+        ("deformable.descent", "adma", "Unknown optimizer 'adma'"),
         ("deformable.convergence", 3, "must be a table of settings"),
-        ("deformable.iterations", [1, 2], "give one limit per level"),
+        ("deformable.metric", "ncc", "Metric 'ncc' is for linear stages only; deformable takes lncc, mse, mi"),
         ("linear.1.dof", "rigid", "counted from 0"),
         ("linear.dof", "rigd", "rigid"),
         ("name", None, "a word is meant"),
@@ -103,6 +104,33 @@ def test_a_wrong_change_is_named(key, value, message):
         wf.recipe("default").replace({key: value})
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("deformable.levels", [3]),
+        ("deformable.levels", [8, 4, 2, 1]),
+        ("deformable.iterations", [7, 5]),
+        ("deformable.iterations", [9, 8, 7, 6, 5]),
+        ("linear.levels", [4, 2]),
+    ],
+)
+def test_levels_and_iterations_are_set_together_and_the_example_works(key, value):
+    with pytest.raises(wf.InputError, match="one iteration limit per level") as caught:
+        wf.recipe("default").replace({key: value})
+    example = str(caught.value).split("for instance ")[1].removesuffix(".").split(" and ")
+    changes = parse_settings(example)
+    assert {name.rpartition(".")[2] for name in changes} == {"levels", "iterations"}
+    recipe = wf.recipe("default").replace(changes)
+    stage = recipe.deformable if key.startswith("deformable") else recipe.linear[0]
+    assert list(getattr(stage, key.split(".")[1])) == value
+
+
+def test_a_file_with_levels_alone_names_the_iterations(tmp_path):
+    (tmp_path / "short.toml").write_text("[deformable]\nlevels = [2, 1]\n")
+    with pytest.raises(wf.FileError, match=r"levels=2,1 does not fit deformable\.iterations=.* set both"):
+        wf.recipe(tmp_path / "short.toml")
+
+
 def test_a_missing_stage_has_no_settings():
     with pytest.raises(wf.InputError, match="switched off"):
         wf.recipe("rigid").replace({"deformable.step": 1})
@@ -111,7 +139,7 @@ def test_a_missing_stage_has_no_settings():
 
 
 def test_an_unknown_name_brings_a_suggestion():
-    with pytest.raises(wf.InputError, match="unknown recipe 'brian'; did you mean 'brain'"):
+    with pytest.raises(wf.InputError, match="Unknown recipe 'brian'; did you mean 'brain'"):
         wf.recipe("brian")
     with pytest.raises(wf.InputError, match="use one of default"):
         wf.recipe("xyz")
@@ -122,8 +150,8 @@ def test_an_unknown_name_brings_a_suggestion():
     [
         ("broken.toml", "deformable = [", "cannot be read as a recipe"),
         ("broken.json", "{", "cannot be read as a recipe"),
-        ("list.json", "[1]", "a table of settings"),
-        ("wrong.toml", "[deformable]\nspeed = 3\n", "unknown setting of recipe.deformable 'speed'"),
+        ("list.json", "[1]", "A recipe is a table of settings"),
+        ("wrong.toml", "[deformable]\nspeed = 3\n", "Unknown setting of recipe.deformable 'speed'"),
         ("part.toml", "deformable = 3\n", "must be a table of settings"),
     ],
 )

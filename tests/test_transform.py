@@ -212,6 +212,19 @@ def test_one_slice_volume_is_resampled_in_its_plane(generator: torch.Generator) 
     torch.testing.assert_close(Affine().resample(image, slice_grid).data, image.data)
 
 
+def test_transforms_and_images_print_in_a_line() -> None:
+    grid = Grid.from_spacing((9, 12), (2, 1.5))
+    matrix = np.eye(4)
+    matrix[0, 3] = 1 / 3
+    assert repr(Affine(matrix)) == (
+        "Affine(fixed -> moving, [[1.0, 0.0, 0.0, 0.3333], [0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0], "
+        "[0.0, 0.0, 0.0, 1.0]])"
+    )
+    place = "9 x 12 voxels of 2 x 1.5 mm (y, x)"
+    assert repr(Warp(torch.zeros((3, 1, 9, 12)), grid, "a", "b")) == f"Warp(a -> b, {place})"
+    assert repr(Image(torch.zeros((2, 1, 9, 12)), grid, "t1.png")) == f"Image('t1.png', 2 x float32, {place})"
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [

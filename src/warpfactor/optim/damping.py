@@ -149,10 +149,10 @@ class Trust:
 
 def _check(initial: float, increase: float, decrease: float, floor: float, cap: float) -> None:
     if not (initial > 0 and math.isfinite(initial)):
-        raise InputError(f"the initial damping must be positive and finite, it is {initial}")
+        raise InputError(f"The initial damping must be positive and finite, it is {initial}")
     if not increase > 1:
-        raise InputError(f"the damping's increase factor must be above 1, it is {increase}")
+        raise InputError(f"The damping's increase factor must be above 1, it is {increase}")
     if not 0 < decrease <= 1:
-        raise InputError(f"the damping's decrease factor must be in (0, 1], it is {decrease}")
+        raise InputError(f"The damping's decrease factor must be in (0, 1], it is {decrease}")
     if not 0 < floor <= cap:
-        raise InputError(f"the damping's floor {floor} must be positive and not above its cap {cap}")
+        raise InputError(f"The damping's floor {floor} must be positive and not above its cap {cap}")

@@ -44,9 +44,9 @@ class Descent:
 
     def __post_init__(self) -> None:
         if self.name not in NAMES:
-            raise InputError(f"unknown optimizer {self.name!r}; use one of {', '.join(NAMES)}")
+            raise InputError(f"Unknown optimizer {self.name!r}; use one of {', '.join(NAMES)}")
         if self.tile_radius < 0:
-            raise InputError(f"the tile radius must not be negative, it is {self.tile_radius}")
+            raise InputError(f"The tile radius must not be negative, it is {self.tile_radius}")
 
     @property
     def damped(self) -> bool:

@@ -61,16 +61,16 @@ class Deformable:
                 f"{self.iterations}: give one limit per level, and at least one level."
             )
         if any(b >= a for a, b in zip(self.levels, self.levels[1:], strict=False)) or self.levels[-1] < 1:
-            raise InputError(f"levels {self.levels} must fall from coarse to fine and end at 1 or above.")
+            raise InputError(f"Levels {self.levels} must fall from coarse to fine and end at 1 or above.")
         if any(n < 0 for n in self.iterations):
-            raise InputError(f"iterations {self.iterations} must not be negative.")
+            raise InputError(f"Iterations {self.iterations} must not be negative.")
         if not self.step > 0 or self.sigma_grad < 0 or self.sigma_warp < 0:
-            raise InputError("the step must be positive and the smoothing SDs must not be negative.")
+            raise InputError("The step must be positive and the smoothing SDs must not be negative.")
         if not 0 <= self.tail[0] <= 1 or not self.tail[1] >= 1:
-            raise InputError(f"the tail's share must be in [0, 1] and its ratio at least 1, not {self.tail}.")
+            raise InputError(f"The tail's share must be in [0, 1] and its ratio at least 1, not {self.tail}.")
         if self.units not in UNITS:
-            raise InputError(f"unknown units {self.units!r}; use one of {', '.join(UNITS)}")
+            raise InputError(f"Unknown units {self.units!r}; use one of {', '.join(UNITS)}")
         if self.smoothing not in SMOOTHINGS:
-            raise InputError(f"unknown warp smoothing {self.smoothing!r}; use one of {', '.join(SMOOTHINGS)}")
+            raise InputError(f"Unknown warp smoothing {self.smoothing!r}; use one of {', '.join(SMOOTHINGS)}")
         if self.descent.name == "demons" and self.metric.name != "mse":
-            raise InputError(f"the demons step is defined for the metric 'mse', not {self.metric.name!r}")
+            raise InputError(f"The demons step is defined for the metric 'mse', not {self.metric.name!r}")
