@@ -10,30 +10,19 @@ import torch
 from warpfactor import kernels, quality
 from warpfactor.errors import InputError
 from warpfactor.image import Image
-from warpfactor.kernels import cpu
+from warpfactor.kernels import cpu, reference
 from warpfactor.optim import Convergence, Descent, Paper, Trust
 from warpfactor.phantom import phantom
+from warpfactor.register.deformable import LevelSolver
 from warpfactor.register.history import Status
 from warpfactor.register.pair import make_scene
 from warpfactor.register.pyramid import REPEATED, register_deformable
+from warpfactor.register.recipe_data import RECIPES
 from warpfactor.register.settings import Deformable
 from warpfactor.similarity import LNCC, MI, MSE, Custom
 
 QUICK = Deformable(levels=(2, 1), iterations=(12, 6), step=1.0, damping=Trust(initial=16, floor=16))
-PAPER = Deformable(
-    metric=LNCC(7, exact=False),
-    descent=Descent("pointwise"),
-    damping=Paper(),
-    step=0.375,
-    sigma_grad=1.0,
-    sigma_warp=0.5,
-    smoothing="full",
-    units="normalized",
-    boundary="zero",
-    truncate=2.0,
-    levels=(2, 1),
-    iterations=(30, 15),
-)
+PAPER = replace(RECIPES["paper"].deformable, levels=(2, 1), iterations=(30, 15))
 OPS = kernels.select("cpu")
 
 
@@ -77,7 +66,8 @@ def test_warm_start_begins_where_the_last_run_ended():
     again = run(replace(QUICK, levels=(1,), iterations=(1,)), start=first.displacement)
     alone = run(replace(QUICK, levels=(1,), iterations=(1,)))
     assert again.records[0].cost < 0.7 * alone.records[0].cost
-    assert run(replace(QUICK, iterations=(0, 0)), start=first.displacement).displacement.shape == (3, 1, 64, 56)
+    nothing = run(replace(QUICK, levels=(4, 2, 1), iterations=(0, 0, 0)), start=first.displacement)
+    assert torch.allclose(nothing.displacement, first.displacement, atol=1e-5)
 
 
 def test_affine_is_part_of_the_map_and_not_of_the_warp():
@@ -166,13 +156,100 @@ def test_own_loss_that_cannot_be_minimised_is_refused(loss):
         run(replace(QUICK, metric=Custom(loss)))
 
 
-def test_paper_mode_moves_and_settles():
-    """With the paper's convention λ = 0.01 is neither so large that nothing moves nor so small that it folds."""
+def test_paper_mode_takes_the_papers_step():
+    """One iteration against the paper's formulas in float64.
+
+    Gradient of the sum of LNCC in coordinates from -1 to 1 without the neighbourhood term, smoothed, -r g / (|g|² + λ),
+    divided by its largest vector if that is above one, times half a voxel of the longest axis times 0.75.
+    """
+    pair = scene().pair
+    fixed, moving = pair.fixed[0].double(), pair.moving[0].double()
+    zero = torch.zeros(3, *fixed.shape, dtype=torch.float64)
+    matrix = torch.eye(4, dtype=torch.float64)[:3]
+    g = torch.empty_like(zero)
+    options = {"radius": (0, 3, 3), "exact": False, "flat": (1e-5, 1e-5)}
+    total, count = reference.lncc(fixed, moving, zero, matrix, gradient=g, **options)
+    half = torch.tensor([(n - 1) / 2 for n in fixed.shape], dtype=torch.float64).reshape(3, 1, 1, 1)
+    g = reference.smooth_gaussian(g, (0.0, 1.0, 1.0), boundary="zero", truncate=2.0) * half
+    step = -(total / count) * g / (g.square().sum(0) + 0.01)
+    step /= max(1.0, float(step.norm(dim=0).max()))
+    expected = step * 0.75 / (max(fixed.shape) - 1) * half
+    expected = reference.smooth_gaussian(expected, (0.0, 0.5, 0.5), boundary="zero", truncate=2.0)
+    found = run(replace(PAPER, levels=(1,), iterations=(1,)))
+    assert torch.allclose(found.displacement.double(), expected, atol=2e-4)  # rounding of float32 windows
+    assert expected.abs().max() > 0.05
+
+
+def test_paper_mode_registers():
     result = run(PAPER)
-    assert error(result) < 0.7 * error(run(replace(PAPER, iterations=(0, 0))))
+    assert error(result) < 0.5 * error(run(replace(PAPER, iterations=(0, 0))))
     assert float(cpu.jacobian_determinant(result.displacement).min()) > 0
-    assert result.records[0].damping == 0.01
-    assert result.records[-1].damping != 0.01
+
+
+def test_a_rising_cost_is_called_that():
+    assert run(replace(PAPER, iterations=(200, 100))).status is Status.ROSE
+
+
+def test_interrupting_between_levels_keeps_the_last_warp(monkeypatch):
+    real = LevelSolver.__init__
+
+    def stop(self, scene, matrix, settings, ops, level):
+        if level == 1:
+            raise KeyboardInterrupt
+        real(self, scene, matrix, settings, ops, level)
+
+    monkeypatch.setattr(LevelSolver, "__init__", stop)
+    result = run(keep_interrupted=True)
+    assert result.status is Status.INTERRUPTED
+    assert error(result) < 1.0
+    with pytest.raises(KeyboardInterrupt):
+        run()
+
+
+@pytest.mark.parametrize("name", ["pointwise", "root"])
+def test_own_loss_may_be_negative(name):
+    own = Custom(lambda warped, fixed: (warped - fixed).square().mean() - 10)
+    settings = replace(QUICK, metric=own, descent=Descent(name), damping=Paper(initial=16, relative=True))
+    result = run(settings)
+    coarse = [r.cost for r in result.records if r.level == 2]
+    assert coarse[-1] < coarse[0]
+
+
+def test_own_loss_without_a_gradient_is_named():
+    same = Image.from_array(truth().fixed)
+    own = Custom(lambda warped, fixed: (warped - fixed).square().sum().sqrt())
+    with pytest.raises(InputError, match="gradient"):
+        run(replace(QUICK, metric=own), make_scene(same, same))
+
+
+@pytest.mark.parametrize("value", [1e3, 1e6])
+@pytest.mark.parametrize("metric", [LNCC(5), MI(), MSE()])
+def test_one_bright_voxel_does_not_matter(metric, value):
+    spoiled = truth().fixed.clone()
+    spoiled[0, 1, 1] = value
+    settings = replace(QUICK, metric=metric)
+    assert error(run(settings, scene(fixed=spoiled))) < 1.1 * error(run(settings)) + 0.02
+
+
+@pytest.mark.parametrize("scale", [1e25, 1e-24])
+def test_extreme_units_do_not_matter(scale):
+    pair = truth()
+    result = run(a_scene=scene(fixed=pair.fixed * scale, moving=pair.moving * scale))
+    assert apart(result.displacement, run().displacement) < 1e-2
+
+
+def test_demons_step_is_the_same_in_millimetres():
+    """Spacing five times as large along one axis: the force there in voxels is w² r n / (w² n² + α² r²)."""
+    fixed, moving, field = torch.zeros(6, 6, 6), torch.zeros(6, 6, 6), torch.zeros(3, 6, 6, 6)
+    moving += torch.arange(6.0).reshape(6, 1, 1)
+    fixed += moving + 0.1
+    weights = (0.2, 1.0, 1.0)
+    matrix = torch.eye(4, dtype=torch.float64)[:3].contiguous()
+    for ops in (cpu, reference):
+        force = torch.empty_like(field)
+        ops.mse(fixed, moving, field, matrix, gradient=force, demons=1.0, lengths=weights)
+        ops.descend(force, form="plain", damping=0.0, weights=weights)
+        assert force[0, 2, 2, 2] == pytest.approx(0.04 * 0.1 / (0.04 + 0.01), rel=1e-4)
 
 
 def test_paper_rejection_restores_the_warp_and_raises_damping():
@@ -269,6 +346,16 @@ def test_bad_start_is_refused(start):
         lambda: Deformable(tail=(2.0, 4.0)),
         lambda: Deformable(descent=Descent("demons")),
         lambda: Descent("newton"),
+        lambda: Descent("demons", alpha=0.0),
+        lambda: Descent("adam", betas=(1.0, 0.9)),
+        lambda: Deformable(boundary="wrap"),
+        lambda: Deformable(sigma_grad=math.nan),
+        lambda: Deformable(step=math.inf),
+        lambda: Deformable(channel_weights=(0.0, 0.0)),
+        lambda: Deformable(channel_weights=(-1.0, 2.0)),
+        lambda: Deformable(descent=Descent("sgd"), damping=Trust()),
+        lambda: Trust(relative=False),
+        lambda: Convergence(window=1),
         lambda: LNCC(4),
         lambda: LNCC(5, window="round"),
         lambda: MI(bins=2),

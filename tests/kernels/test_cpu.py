@@ -134,7 +134,10 @@ def test_invert_leaves_a_true_residual(shape):
 
 
 COSTS = {
-    "mse": (lambda ops: ops.mse, [{}, {"symmetric": True}]),
+    "mse": (
+        lambda ops: ops.mse,
+        [{}, {"symmetric": True}, {"demons": 0.8}, {"demons": 0.8, "symmetric": True}],
+    ),
     "lncc": (
         lambda ops: ops.lncc,
         [
@@ -175,6 +178,40 @@ def test_cost_and_gradient(name, options, shapes, masked):
         assert_as_exact(results["cpu"][i], results["exact"][i], results["single"][i])
 
 
+WEIGHTS = (0.5, 1.0, 0.8)
+FORMS = {
+    "pointwise": lambda ops, g: ops.descend(g, form="pointwise", damping=0.3, weights=WEIGHTS, residual=0.7),
+    "root": lambda ops, g: ops.descend(g, form="root", damping=0.3, weights=WEIGHTS),
+    "plain": lambda ops, g: ops.descend(g, form="plain", damping=0.0, weights=WEIGHTS),
+    "tile": lambda ops, g: ops.tile(g, radius=(1, 2, 1), damping=0.3, weights=WEIGHTS, residual=0.7),
+}
+
+THREADED_COSTS = (
+    ("mse", {}),
+    ("mse", {"demons": 0.8}),
+    ("lncc", {"radius": (2, 2, 2), "flat": (1e-4, 1e-4)}),
+    ("lncc", {"radius": (2, 2, 2), "flat": (1e-4, 1e-4), "window": "gaussian"}),
+    ("mi", COSTS["mi"][1][0]),
+)
+
+
+def everything(fixed, moving, field, matrix):
+    """What every kernel makes of the same input, in a list."""
+    out = []
+    for name, options in THREADED_COSTS:
+        gradient = torch.empty_like(field)
+        out += [getattr(cpu, name)(fixed, moving, field, matrix, gradient=gradient, **options), gradient]
+    for run in FORMS.values():
+        step = field.clone()
+        out += [run(cpu, step), step]
+    step, first, second = field.clone(), torch.zeros_like(field), torch.zeros_like(field)
+    figures = cpu.adam(step, first, second, number=2, betas=(0.9, 0.999), epsilon=1e-8, weights=WEIGHTS)
+    out += [figures, step, first, second, cpu.norms(field, WEIGHTS)]
+    out += [cpu.smooth_gaussian(field.clone(), (1, 1, 1)), cpu.smooth_box(field.clone(), (1, 2, 3))]
+    out += [cpu.resize(field, (11, 30, 17), (0.8, 1.2, 1.3), (-0.1, 0.1, 0.2)), cpu.jacobian_determinant(field)]
+    return [*out, cpu.compose(field, field), *cpu.invert(field)]
+
+
 def test_results_do_not_depend_on_the_number_of_threads():
     if numba.config.NUMBA_NUM_THREADS < 2:
         pytest.skip("one core only")
@@ -183,30 +220,16 @@ def test_results_do_not_depend_on_the_number_of_threads():
 
     def run(threads):
         numba.set_num_threads(threads)
-        out = []
-        for name, options in (("mse", {}), ("lncc", {"radius": (2, 2, 2)}), ("mi", COSTS["mi"][1][0])):
-            gradient = torch.empty_like(field)
-            out += [
-                torch.tensor(getattr(cpu, name)(fixed, moving, field, matrix, gradient=gradient, **options)),
-                gradient,
-            ]
-        out += [cpu.smooth_gaussian(field.clone(), (1, 1, 1)), cpu.compose(field, field), cpu.invert(field)[0]]
-        return out
+        return [
+            torch.as_tensor(part, dtype=None if torch.is_tensor(part) else torch.float64)
+            for part in everything(fixed, moving, field, matrix)
+        ]
 
     try:
         for one, two in zip(run(1), run(2), strict=True):
             assert torch.equal(one, two)
     finally:
         numba.set_num_threads(numba.config.NUMBA_NUM_THREADS)
-
-
-WEIGHTS = (0.5, 1.0, 0.8)
-FORMS = {
-    "pointwise": lambda ops, g: ops.descend(g, form="pointwise", damping=0.3, weights=WEIGHTS, residual=0.7),
-    "root": lambda ops, g: ops.descend(g, form="root", damping=0.3, weights=WEIGHTS),
-    "plain": lambda ops, g: ops.descend(g, form="plain", damping=0.0, weights=WEIGHTS),
-    "tile": lambda ops, g: ops.tile(g, radius=(1, 2, 1), damping=0.3, weights=WEIGHTS, residual=0.7),
-}
 
 
 @pytest.mark.parametrize("shapes", SHAPES)

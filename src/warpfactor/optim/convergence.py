@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from warpfactor.errors import InputError
+
 
 @dataclass(frozen=True)
 class Convergence:
@@ -22,18 +24,23 @@ class Convergence:
     slope: float | None = None
     window: int = 8
 
-    def reached(self, costs: Sequence[float]) -> bool:
-        """Whether the costs of a level's accepted steps, in order, have flattened or rise."""
-        return self._flat(costs) or self._rising(costs)
+    def __post_init__(self) -> None:
+        if self.window < 2 or not self.tolerance >= 0:
+            raise InputError(
+                f"The stop test needs a window of at least 2 and a tolerance of at least 0, "
+                f"not {self.window} and {self.tolerance}."
+            )
 
-    def _flat(self, costs: Sequence[float]) -> bool:
+    def flat(self, costs: Sequence[float]) -> bool:
+        """Whether the costs of a level's accepted steps, in order, have flattened."""
         if self.tolerance <= 0 or len(costs) <= self.window:
             return False
         gained = costs[0] - min(costs)
         recent = costs[-self.window - 1] - min(costs[-self.window :])
         return recent <= self.tolerance * self.window * max(gained, 0.0)
 
-    def _rising(self, costs: Sequence[float]) -> bool:
+    def rising(self, costs: Sequence[float]) -> bool:
+        """Whether they rise."""
         if self.slope is None or len(costs) < self.window:
             return False
         recent = np.asarray(costs[-self.window :])

@@ -13,7 +13,7 @@ from warpfactor.errors import InputError
 
 @dataclass(frozen=True)
 class State:
-    """What the rule remembers: three numbers and two counters.
+    """What the rule remembers.
 
     Attributes:
         damping: λ in use.
@@ -116,6 +116,8 @@ class Trust:
     name: str = "trust"
 
     def __post_init__(self) -> None:
+        if not self.relative:
+            raise InputError("The trust rule knows relative damping only; use 'paper' for an absolute one.")
         _check(self.initial, self.increase, self.decrease, self.floor, self.cap)
 
     @property

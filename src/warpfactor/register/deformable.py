@@ -31,6 +31,7 @@ class Outcome(Enum):
 
     LIMIT = "iteration limit"
     FLAT = "cost flattened"
+    ROSE = "cost rose"
     STALLED = "no step lowered the cost"
     INTERRUPTED = "interrupted"
 
@@ -59,14 +60,14 @@ class Course:
         self,
         level: float,
         iteration: int,
-        cost: float,
+        point: Linearization,
         damping: float,
         *,
         accepted: bool = True,
         step_vox: float = 0.0,
     ) -> None:
         seconds = time.perf_counter() - self.started
-        entry = Record(level, iteration, cost, damping, accepted, step_vox, seconds)
+        entry = Record(level, iteration, point.cost, point.residual, damping, accepted, step_vox, seconds)
         self.records.append(entry)
         if self.progress is not None:
             self.progress(entry)
@@ -110,13 +111,13 @@ class LevelSolver:
         self.units = _units(scene, settings)
         metric = settings.metric
         if settings.descent.name == "demons" and isinstance(metric, MSE):
-            metric = replace(metric, demons=settings.descent.alpha)
+            metric = replace(metric, demons=settings.descent.alpha, lengths=self.units.weights)
         self.cost: Cost = metric.prepare(scene.pair, ops, level=level, weights=settings.channel_weights)
         self.damping_unit = 1.0
 
     def run(self, warp: Tensor, factor: float, iterations: int, course: Course) -> tuple[Tensor, Outcome]:
         """The warp after at most `iterations`, and how the level ended."""
-        rule = self.settings.damping
+        rule, stop = self.settings.damping, self.settings.convergence
         carried = None if rule.relative else course.damping
         state = State(damping=rule.clamp(rule.initial if carried is None else carried))
         field = torch.empty_like(warp)
@@ -126,21 +127,22 @@ class LevelSolver:
         try:
             for iteration in range(iterations):
                 point = self._linearize(warp, field)
+                used = state.damping
                 accepted, state = rule.judge(state, point.cost)
                 if accepted:
                     costs.append(point.cost)
                 elif previous is not None:
-                    course.record(factor, iteration, point.cost, state.damping, accepted=False)
+                    course.record(factor, iteration, point, used, accepted=False)
                     warp, previous = previous, warp
                     if rule.stalled(state):
                         return self._end(warp, state, course, Outcome.STALLED)
                     point = self._linearize(warp, field)
                 best = warp
-                if self.settings.convergence.reached(costs):
-                    return self._end(warp, state, course, Outcome.FLAT)
+                if stop.flat(costs) or stop.rising(costs):
+                    return self._end(warp, state, course, Outcome.FLAT if stop.flat(costs) else Outcome.ROSE)
                 length, predicted = self._step(warp, field, point, state.damping, iteration, course.moments)
                 state = replace(state, predicted=predicted)
-                course.record(factor, iteration, point.cost, state.damping, step_vox=length)
+                course.record(factor, iteration, point, state.damping, step_vox=length)
                 if previous is None:
                     warp, field = field, warp
                     best = warp
@@ -163,8 +165,8 @@ class LevelSolver:
         point = self.cost.linearize(warp, self.matrix, field)
         if point.count == 0:
             raise InputError(
-                "The images do not overlap where they count: every voxel falls outside the moving image or a mask. "
-                "Check the initial transform, the headers and the masks."
+                "The images do not overlap where they count: every voxel falls outside the moving image or a mask, "
+                "or has no contrast. Check the initial transform, the headers and the masks."
             )
         if not math.isfinite(point.cost):
             raise InputError(f"The cost became {point.cost}; check the images for extreme intensities.")
@@ -189,11 +191,13 @@ class LevelSolver:
             settings.descent,
             field,
             damping=damping * self.damping_unit,
-            residual=point.cost,
+            residual=point.residual,
             weights=units.weights,
             ops=ops,
             moments=moments,
         )
+        if not math.isfinite(largest + decrease):
+            raise InputError("The gradient of the cost has NaN or infinite values; check the images or your own loss.")
         scale = step_scale(settings.descent, settings.step, units.length, largest)
         ops.compose(warp, field, scale=scale, out=field)
         length = scale * largest / units.length

@@ -10,6 +10,7 @@ class Status(Enum):
     CONVERGED = "Converged: at every level the cost had flattened."
     ITERATIONS = "Every level ran its full number of iterations or stopped when the cost had flattened."
     INTERRUPTED = "Interrupted; this is the last warp that was found good."
+    ROSE = "Stopped where the cost began to rise, as the stop rule of the recipe says."
     STALLED = "No step lowered the cost any more at the finest level."
 
 
@@ -21,7 +22,8 @@ class Record:
         level: factor of the level.
         iteration: within the level, from 0.
         cost: at the warp the iteration started from (of the trial warp, if that was rejected).
-        damping: λ used for the step taken from there.
+        residual: r, the factor of the paper's steps.
+        damping: λ of the step taken from there, or of the step that was rejected.
         accepted: whether that warp was kept.
         step_vox: length of the longest step taken, in voxels of the level; 0 if none was.
         seconds: since the registration started.
@@ -30,6 +32,7 @@ class Record:
     level: float
     iteration: int
     cost: float
+    residual: float
     damping: float
     accepted: bool
     step_vox: float

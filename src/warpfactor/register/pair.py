@@ -17,6 +17,8 @@ from warpfactor.similarity.base import Pair
 
 MIN_SIZE = 16  # voxels: no axis is shrunk below this
 BLUR = 0.75  # SD of the blur before shrinking by a factor f, in units of f; measured best on brains
+TAILS = 0.001  # fraction of intensities at each end that do not belong to the bulk
+QUANTILE_SAMPLES = 1_000_000  # enough for percentiles to a thousandth of the range
 FILL_VOX = 2.0  # SD of the smoothing that continues an image into voxels that do not count
 
 
@@ -83,18 +85,33 @@ def _standardize(
         valid = chosen if valid is None else chosen & finite
     if valid is not None and not bool(valid.any()):
         raise InputError(f"{image.name}: no voxel is left inside its mask with a finite value; check the mask.")
-    scales = []
-    for channel in data:
-        values = channel if valid is None else channel[valid]
-        mean = float(values.mean(dtype=torch.float64))
-        sd = float((values - mean).square().mean(dtype=torch.float64).sqrt())
-        if not sd > 1e-6 * max(abs(mean), 1e-30):
-            raise InputError(f"{image.name} is constant ({mean:g}) where it counts; there is nothing to register.")
-        channel.sub_(mean).div_(sd)
-        scales.append((mean, sd))
+    scales = tuple(_scale(channel, valid, image.name) for channel in data)
     if valid is not None:
         _fill(data, valid)
-    return data, None if valid is None else valid.to(torch.uint8), tuple(scales)
+    return data, None if valid is None else valid.to(torch.uint8), scales
+
+
+def _scale(channel: Tensor, valid: Tensor | None, name: str) -> tuple[float, float]:
+    """Standardise one channel in place over its valid voxels; the mean and SD taken.
+
+    Values far outside the bulk (metal, spikes) are clipped first: one voxel must not set the scale of an image. All
+    sums are of numbers around one, whatever the units of the image.
+    """
+    values = channel.flatten() if valid is None else channel[valid]
+    unit = float(values.abs().max()) or 1.0
+    sampled = values[:: max(1, values.numel() // QUANTILE_SAMPLES)] / unit
+    low, high = (float(torch.quantile(sampled, q)) for q in (TAILS, 1 - TAILS))
+    width = high - low
+    channel.div_(unit)
+    if width > 0:
+        channel.clamp_(low - width, high + width)
+    values = channel.flatten() if valid is None else channel[valid]
+    mean = float(values.mean(dtype=torch.float64))
+    sd = float((values - mean).square().mean(dtype=torch.float64).sqrt())
+    if not sd > 1e-6 * abs(mean):
+        raise InputError(f"{name} is constant ({mean * unit:g}) where it counts; there is nothing to register.")
+    channel.sub_(mean).div_(sd)
+    return mean * unit, sd * unit
 
 
 def _fill(data: Tensor, valid: Tensor) -> None:

@@ -63,30 +63,46 @@ def register_deformable(
     """
     course = Course(time.perf_counter(), progress, keep_interrupted)
     outcomes: list[tuple[float, str]] = []
-    grid, warp = _start(scene, start)
+    given = _checked_start(scene, start)
+    grid, warp, kept = scene.fixed_grid, given, given
     through = np.eye(4) if affine is None else np.asarray(affine, dtype=np.float64)
     ended = Outcome.LIMIT
     repeated = repeated_levels(scene, settings.levels)
-    for index, (factor, iterations) in enumerate(zip(settings.levels, settings.iterations, strict=True)):
-        if index in repeated:
-            outcomes.append((factor, REPEATED))
-            continue
-        level = level_scene(scene, factor, ops, blur=settings.blur)
-        warp = resample_field(warp, grid, level.fixed_grid, ops) if warp is not None else None
-        if warp is None:
-            warp = scene.pair.fixed.new_zeros((3, *level.pair.shape))
-        if settings.descent.name == "adam":
-            course.moments = _carry_moments(course.moments, warp, grid, level.fixed_grid, ops)
-        grid = level.fixed_grid
-        matrix = VoxelMap(grid, None, through).matrix(level.moving_grid)
-        warp, ended = LevelSolver(level, matrix, settings, ops, index).run(warp, factor, iterations, course)
-        outcomes.append((factor, ended.value))
-        if ended is Outcome.INTERRUPTED:
-            break
+    try:
+        for index, (factor, iterations) in enumerate(zip(settings.levels, settings.iterations, strict=True)):
+            if index in repeated:
+                outcomes.append((factor, REPEATED))
+                continue
+            level = level_scene(scene, factor, ops, blur=settings.blur)
+            lifted = _lift(warp, grid, level, ops)
+            if given is not None and kept is not None:
+                kept = _lift(kept, grid, level, ops)
+                if index == len(settings.levels) - 1:  # give back what a warm start lost on the coarser grids
+                    lifted += resample_field(given, scene.fixed_grid, level.fixed_grid, ops) - kept
+            if settings.descent.name == "adam":
+                course.moments = _carry_moments(course.moments, lifted, grid, level.fixed_grid, ops)
+            matrix = VoxelMap(level.fixed_grid, None, through).matrix(level.moving_grid)
+            solver = LevelSolver(level, matrix, settings, ops, index)
+            warp, ended = solver.run(lifted, factor, iterations, course)
+            grid = level.fixed_grid
+            outcomes.append((factor, ended.value))
+            if ended is Outcome.INTERRUPTED:
+                break
+    except KeyboardInterrupt:  # between two levels
+        if not keep_interrupted:
+            raise
+        ended = Outcome.INTERRUPTED
+    found = torch.zeros((3, *scene.pair.shape), device=scene.device) if warp is None else warp
+    found = resample_field(found, grid, scene.fixed_grid, ops)
+    return DeformableResult(found, _status(ended, outcomes), tuple(course.records), tuple(outcomes))
+
+
+def _lift(warp: Tensor | None, grid: Grid, level: Scene, ops: ModuleType) -> Tensor:
+    """The warp on the next level's grid; zero where there is none yet."""
     if warp is None:
-        raise AssertionError("settings hold at least one level")
-    warp = resample_field(warp, grid, scene.fixed_grid, ops)
-    return DeformableResult(warp, _status(ended, outcomes), tuple(course.records), tuple(outcomes))
+        return level.pair.fixed.new_zeros((3, *level.pair.shape))
+    lifted = resample_field(warp, grid, level.fixed_grid, ops)
+    return lifted.clone() if lifted is warp else lifted
 
 
 def repeated_levels(scene: Scene, levels: tuple[float, ...]) -> set[int]:
@@ -96,16 +112,16 @@ def repeated_levels(scene: Scene, levels: tuple[float, ...]) -> set[int]:
     return {i for i in range(len(levels) - 1) if shapes[i] == shapes[i + 1]}
 
 
-def _start(scene: Scene, start: Tensor | None) -> tuple[Grid, Tensor | None]:
+def _checked_start(scene: Scene, start: Tensor | None) -> Tensor | None:
     if start is None:
-        return scene.fixed_grid, None
+        return None
     if tuple(start.shape) != (3, *scene.pair.shape):
         raise InputError(
             f"The initial displacement has shape {tuple(start.shape)}; the fixed image needs {(3, *scene.pair.shape)}."
         )
     if not bool(torch.isfinite(start).all()):
         raise InputError("The initial displacement has NaN or infinite values.")
-    return scene.fixed_grid, start.to(device=scene.device, dtype=torch.float32).clone()
+    return start.to(device=scene.device, dtype=torch.float32)
 
 
 def resample_field(field: Tensor, source: Grid, target: Grid, ops: ModuleType) -> Tensor:
@@ -134,5 +150,7 @@ def _status(ended: Outcome, outcomes: list[tuple[float, str]]) -> Status:
         return Status.INTERRUPTED
     if ended is Outcome.STALLED:
         return Status.STALLED
+    if ended is Outcome.ROSE:
+        return Status.ROSE
     flat = all(name in (Outcome.FLAT.value, Outcome.STALLED.value, REPEATED) for _, name in outcomes)
     return Status.CONVERGED if flat else Status.ITERATIONS

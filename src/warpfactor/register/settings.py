@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from warpfactor.errors import InputError
@@ -10,6 +11,7 @@ from warpfactor.register.pair import BLUR
 from warpfactor.similarity import LNCC, Similarity
 
 UNITS = ("spacing", "normalized")
+BOUNDARIES = ("nearest", "zero")
 SMOOTHINGS = ("step", "full")
 
 
@@ -23,7 +25,8 @@ class Deformable:
         levels: spacing of each level in units of the fixed image's finest spacing, coarse to fine.
         iterations: at most this many per level.
         step: longest step in voxels of the level (of its finest axis).
-        sigma_grad, sigma_warp: SD of the Gaussians on gradient and warp, in voxels of the level's finest axis.
+        sigma_grad, sigma_warp: SD of the Gaussians on gradient and warp, in voxels of the level's finest axis
+            ("spacing" units) or of each axis ("normalized").
         tail: (share, ratio): this share of the gradient's kernel along each axis is `ratio` times as wide. A heavy tail
             moves neighbourhoods together and still lets a detail move by itself.
         smoothing: "step" smooths the warp in proportion to the step taken, so that no step means no smoothing;
@@ -64,8 +67,7 @@ class Deformable:
             raise InputError(f"Levels {self.levels} must fall from coarse to fine and end at 1 or above.")
         if any(n < 0 for n in self.iterations):
             raise InputError(f"Iterations {self.iterations} must not be negative.")
-        if not self.step > 0 or self.sigma_grad < 0 or self.sigma_warp < 0:
-            raise InputError("The step must be positive and the smoothing SDs must not be negative.")
+        self._check_numbers()
         if not 0 <= self.tail[0] <= 1 or not self.tail[1] >= 1:
             raise InputError(f"The tail's share must be in [0, 1] and its ratio at least 1, not {self.tail}.")
         if self.units not in UNITS:
@@ -74,3 +76,20 @@ class Deformable:
             raise InputError(f"Unknown warp smoothing {self.smoothing!r}; use one of {', '.join(SMOOTHINGS)}")
         if self.descent.name == "demons" and self.metric.name != "mse":
             raise InputError(f"The demons step is defined for the metric 'mse', not {self.metric.name!r}")
+        if self.damping.rejects and not self.descent.damped:
+            raise InputError(
+                f"The step of {self.descent.name!r} does not depend on the damping, so a rejected step would come back "
+                "unchanged; use damping 'paper' without a tolerance."
+            )
+
+    def _check_numbers(self) -> None:
+        numbers = (*self.levels, self.step, self.sigma_grad, self.sigma_warp, self.truncate, self.blur)
+        if not all(math.isfinite(n) for n in numbers):
+            raise InputError("Levels, step, smoothing SDs, truncation and blur must be finite numbers.")
+        if not self.step > 0 or min(self.sigma_grad, self.sigma_warp, self.blur) < 0 or not self.truncate > 0:
+            raise InputError("The step must be positive and the smoothing SDs must not be negative.")
+        if self.boundary not in BOUNDARIES:
+            raise InputError(f"Unknown boundary {self.boundary!r}; use one of {', '.join(BOUNDARIES)}")
+        weights = self.channel_weights
+        if weights is not None and (not weights or min(weights) < 0 or not 0 < sum(weights) < math.inf):
+            raise InputError(f"The channel weights {weights} must not be negative, and one must be positive.")

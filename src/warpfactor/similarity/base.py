@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Protocol
 
+import torch
 from torch import Tensor
+
+from warpfactor.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -40,12 +43,14 @@ class Linearization:
     """The cost at a displacement.
 
     Attributes:
-        cost: mean over the voxels that count; 0 is a perfect match. The residual r of the paper's section 2.2.
+        cost: mean over the voxels that count; 0 is a perfect match.
+        residual: r of the paper's section 2.2, the factor of its steps: the cost, or 1 for a cost without a zero.
         total: the sum of which `cost` is the mean; the gradient buffer holds d total / d displacement.
         count: how many voxels count.
     """
 
     cost: float
+    residual: float
     total: float
     count: float
 
@@ -56,27 +61,34 @@ Term = Callable[[Tensor, Tensor, Tensor | None], tuple[float, float]]
 
 @dataclass(frozen=True)
 class Cost:
-    """The weighted sum of one term per channel, over the images of one level."""
+    """The weighted sum of one term per channel, over the images of one level.
+
+    Attributes:
+        terms: one per channel.
+        weights: of the terms, summing to one.
+        bounded: whether the cost is never negative and 0 is a perfect match, so that it can serve as residual.
+    """
 
     terms: tuple[Term, ...]
     weights: tuple[float, ...]
+    bounded: bool = True
 
     def linearize(self, displacement: Tensor, matrix: Tensor, gradient: Tensor | None = None) -> Linearization:
         """Cost at `displacement`; `gradient` (3, D, H, W), if given, is overwritten with d total / d displacement."""
         total, count = self.terms[0](displacement, matrix, gradient)
-        if len(self.terms) == 1:
-            return Linearization(total / count if count else 0.0, total, count)
-        total *= self.weights[0]
-        if gradient is not None:
-            gradient *= self.weights[0]
-        part = None if gradient is None else gradient.clone()
-        for term, weight in zip(self.terms[1:], self.weights[1:], strict=True):
-            more, counted = term(displacement, matrix, part)
-            total += weight * more
-            count = max(count, counted)
-            if gradient is not None and part is not None:
-                gradient.add_(part, alpha=weight)
-        return Linearization(total / count if count else 0.0, total, count)
+        if len(self.terms) > 1:
+            total *= self.weights[0]
+            if gradient is not None:
+                gradient *= self.weights[0]
+            part = None if gradient is None else torch.empty_like(gradient)
+            for term, weight in zip(self.terms[1:], self.weights[1:], strict=True):
+                more, counted = term(displacement, matrix, part)
+                total += weight * more
+                count = max(count, counted)
+                if gradient is not None and part is not None:
+                    gradient.add_(part, alpha=weight)
+        cost = total / count if count else 0.0
+        return Linearization(cost, cost if self.bounded else 1.0, total, count)
 
 
 class Similarity(Protocol):
@@ -92,7 +104,9 @@ class Similarity(Protocol):
 
 def normalized_weights(weights: tuple[float, ...] | None, channels: int) -> tuple[float, ...]:
     """Channel weights that sum to one; equal without any."""
-    given = weights or (1.0,) * channels
+    given = (1.0,) * channels if weights is None else weights
+    if len(given) != channels:
+        raise InputError(f"{len(given)} channel weights {given} were given for {channels} channels; give one for each.")
     total = sum(given)
     return tuple(w / total for w in given)
 

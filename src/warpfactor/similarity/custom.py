@@ -15,7 +15,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Custom:
-    """A loss of the whole images, (C, D, H, W) each, standardised; smaller is better.
+    """A loss of the whole images, (C, D, H, W) each, standardised; smaller is better, any sign.
 
     Attributes:
         loss: `loss(warped, fixed) -> scalar`. Differentiated by autograd with respect to `warped` only; voxels outside
@@ -42,7 +42,7 @@ class Custom:
                 gradient.copy_(sum(d * s[1] for d, s in zip(derivative, sampled, strict=True)))
             return float(value.detach()) * count, count
 
-        return Cost((evaluate,), (1.0,))
+        return Cost((evaluate,), (1.0,), bounded=False)
 
 
 def _weight(inside: Tensor, pair: Pair, u: Tensor, matrix: Tensor, ops: ModuleType) -> Tensor:

@@ -14,11 +14,13 @@ class MSE:
 
     Attributes:
         symmetric: use the mean of the warped and the fixed image's slope (the efficient second-order force).
-        demons: α; write the demons force (paper eq. 9) instead of the gradient. For the `demons` descent.
+        demons: α; write the demons force (paper eq. 9) instead of the gradient. Set by the `demons` descent.
+        lengths: what a unit of length is along each axis for that force.
     """
 
     symmetric: bool = False
     demons: float | None = None
+    lengths: tuple[float, float, float] = (1.0, 1.0, 1.0)
     name: str = "mse"
 
     def prepare(self, pair: Pair, ops: ModuleType, *, level: int = 0, weights: tuple[float, ...] | None = None) -> Cost:
@@ -42,6 +44,7 @@ class MSE:
                 moving_mask=pair.moving_mask,
                 symmetric=self.symmetric,
                 demons=self.demons,
+                lengths=self.lengths,
             )
             return result
 

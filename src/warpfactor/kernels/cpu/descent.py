@@ -7,12 +7,15 @@ import numpy as np
 from numba import prange
 from torch import Tensor
 
+from warpfactor.kernels.reference import descent as reference
+
 from .filters import column_sums, plane_sums, row_sums
 from .jit import array, exclusive, inline, parallel, serial
 
 FORMS = {"pointwise": 0, "root": 1, "plain": 2}
 BLOCKS = 6  # entries of a symmetric 3x3 matrix: zz, zy, zx, yy, yx, xx
 CHUNKS = 8  # of rows, as in the LNCC kernel
+FLOOR, TINY = reference.FLOOR, reference.TINY
 
 
 @parallel
@@ -114,13 +117,14 @@ def _solve_row(g, Z, z, y, counts, damping, weights, residual):  # type: ignore[
     for x in range(n):
         k = 1.0 / (per_line * (min(n - 1, x + rx) - max(0, x - rx) + 1))
         a, b, c = wz * g[0, z, y, x], wy * g[1, z, y, x], wx * g[2, z, y, x]
+        lam = max(damping, FLOOR * k * (Z[0, y, x] + Z[3, y, x] + Z[5, y, x]), TINY)
         va, vb, vc = solve3(
-            k * Z[0, y, x] + damping,
+            k * Z[0, y, x] + lam,
             k * Z[1, y, x],
             k * Z[2, y, x],
-            k * Z[3, y, x] + damping,
+            k * Z[3, y, x] + lam,
             k * Z[4, y, x],
-            k * Z[5, y, x] + damping,
+            k * Z[5, y, x] + lam,
             np.float64(a),
             np.float64(b),
             np.float64(c),

@@ -25,7 +25,7 @@ def product_sums(F, M, w, z, slot, y, r, dst):  # type: ignore[no-untyped-def]
     for x in range(n + r):
         if x < n:
             a = np.float64(w[slot, y, x])
-            p = np.float64(F[z, y, x])
+            p = np.float64(F[z, y, x]) if a > 0.0 else 0.0
             q = np.float64(M[slot, y, x])
             f = a * p
             m = a * q
@@ -38,7 +38,7 @@ def product_sums(F, M, w, z, slot, y, r, dst):  # type: ignore[no-untyped-def]
         if x > 2 * r:
             j = x - 2 * r - 1
             a = np.float64(w[slot, y, j])
-            p = np.float64(F[z, y, j])
+            p = np.float64(F[z, y, j]) if a > 0.0 else 0.0
             q = np.float64(M[slot, y, j])
             f = a * p
             m = a * q
@@ -66,12 +66,13 @@ def product_taps(F, M, w, z, slot, y, r, taps, dst):  # type: ignore[no-untyped-
         s0 = s1 = s2 = s3 = s4 = s5 = 0.0
         for j in range(max(0, x - r), min(n, x + r + 1)):
             a = taps[j - x + r] * w[slot, y, j]
-            f = a * F[z, y, j]
+            p = F[z, y, j] if a > 0.0 else np.float32(0.0)
+            f = a * p
             m = a * M[slot, y, j]
             s0 += a
             s1 += f
             s2 += m
-            s3 += f * F[z, y, j]
+            s3 += f * p
             s4 += m * M[slot, y, j]
             s5 += f * M[slot, y, j]
         dst[0, y, x] = np.float32(s0)

@@ -59,8 +59,12 @@ def mask_array(mask: torch.Tensor | None) -> Any:
     return NO_MASK if mask is None else array(mask.to(torch.uint8))
 
 
-def matrix_array(matrix: torch.Tensor) -> Any:
-    return np.ascontiguousarray(matrix.detach().cpu().numpy(), dtype=np.float64)
+def matrix_array(matrix: torch.Tensor, image: torch.Tensor, depth: int) -> Any:
+    """The matrix in double precision; between two single slices every point stays in the plane."""
+    A = np.array(matrix.detach().cpu().numpy(), dtype=np.float64)
+    if image.shape[0] == 1 and depth == 1:
+        A[0] = 0.0
+    return A
 
 
 def strides(shape: tuple[int, ...]) -> tuple[int, int, int]:

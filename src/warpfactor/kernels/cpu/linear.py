@@ -143,9 +143,7 @@ def affine_moments(
     """Sums of intensities, of slopes times position and of their products; see the reference."""
     depth, height, _ = fixed.shape
     rows = np.empty((depth, height, SUMS + SLOPES + PRODUCTS))
-    A = matrix_array(matrix).copy()
-    if depth == 1 and moving.shape[0] == 1:
-        A[0] = 0.0  # two slices are one plane: there is no z to leave
+    A = matrix_array(matrix, moving, depth)
     strides_ = strides(tuple(moving.shape))
     _moments(array(fixed), array(moving), strides_, A, mask_array(fixed_mask), mask_array(moving_mask), rows)
     slopes = _with_position(rows[..., SUMS : SUMS + SLOPES].reshape(depth, height, 9, 2)).reshape(3, 12)

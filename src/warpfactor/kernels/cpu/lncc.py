@@ -65,7 +65,8 @@ def _correlate(Z, F, M, w, zc, y, flat, flags, A3, rho):  # type: ignore[no-unty
             A3[1, y, x] = np.float32(b)
             A3[2, y, x] = np.float32(b * mM - a * mF)
         else:
-            A3[0, y, x] = np.float32(b * (M[slot, y, x] - mM) - a * (F[zc, y, x] - mF))
+            own = b * (M[slot, y, x] - mM) - a * (F[zc, y, x] - mF)
+            A3[0, y, x] = np.float32(own) if live else np.float32(0.0)
     return total, count
 
 
@@ -77,7 +78,7 @@ def _finish_row(Z2, F, M, w, exact, zo, y, grad):  # type: ignore[no-untyped-def
         s = Z2[0, y, x]
         if exact:
             s = M[slot, y, x] * Z2[1, y, x] - F[zo, y, x] * s - Z2[2, y, x]
-        t = w[slot, y, x] * np.float32(s)
+        t = np.float32(s) if w[slot, y, x] > 0.0 else np.float32(0.0)
         grad[0, zo, y, x] *= t
         grad[1, zo, y, x] *= t
         grad[2, zo, y, x] *= t
@@ -215,7 +216,7 @@ def lncc(
         array(moving),
         strides(tuple(moving.shape)),
         array(displacement),
-        matrix_array(matrix),
+        matrix_array(matrix, moving, fixed.shape[0]),
         mask_array(fixed_mask),
         mask_array(moving_mask),
         reach,

@@ -94,15 +94,17 @@ def _gradient(F, img, stride, u, A, fmask, mmask, table, lo_f, k_f, lo_m, k_m, g
         w = np.empty((1, H, W), F.dtype)
         sample_row(img, stride, u, A, B, fmask, mmask, z, y, True, M, w, 0, grad)
         for x in range(W):
-            i, e = fixed_bin(F[z, y, x], lo_f, k_f, bins)
-            j, s, clipped = moving_bin(M[0, y, x], lo_m, k_m, bins)
-            c0, c1, c2, c3 = cubic_slope(s)
-            acc = 0.0
-            for n in range(2):
-                f = 1.0 - e if n == 0 else e
-                t = table[i + n]
-                acc += f * (c0 * t[j] + c1 * t[j + 1] + c2 * t[j + 2] + c3 * t[j + 3])
-            g = np.float32(0.0 if clipped else -acc * slope) * w[0, y, x]
+            g = np.float32(0.0)
+            if w[0, y, x] > 0.0:
+                i, e = fixed_bin(F[z, y, x], lo_f, k_f, bins)
+                j, s, clipped = moving_bin(M[0, y, x], lo_m, k_m, bins)
+                c0, c1, c2, c3 = cubic_slope(s)
+                acc = 0.0
+                for n in range(2):
+                    f = 1.0 - e if n == 0 else e
+                    t = table[i + n]
+                    acc += f * (c0 * t[j] + c1 * t[j + 1] + c2 * t[j + 2] + c3 * t[j + 3])
+                g = np.float32(0.0 if clipped else -acc * slope)
             grad[0, z, y, x] *= g
             grad[1, z, y, x] *= g
             grad[2, z, y, x] *= g
@@ -137,7 +139,7 @@ def mi(
         array(moving),
         strides(tuple(moving.shape)),
         array(displacement),
-        matrix_array(matrix),
+        matrix_array(matrix, moving, fixed.shape[0]),
     )
     masks = (mask_array(fixed_mask), mask_array(moving_mask))
     lo_f, k_f = fixed_range[0], 1.0 / (fixed_range[1] - fixed_range[0])

@@ -11,9 +11,10 @@ TINY = np.float32(1e-20)  # as in the reference
 
 
 @parallel
-def _mse(F, img, stride, u, A, fmask, mmask, symmetric, alpha, want, grad):  # type: ignore[no-untyped-def]
+def _mse(F, img, stride, u, A, fmask, mmask, symmetric, alpha, lengths, want, grad):  # type: ignore[no-untyped-def]
     D, H, W = F.shape
     B = A.astype(np.float32)
+    wz, wy, wx = lengths
     sums = np.zeros((D, H))
     counts = np.zeros((D, H))
     for row in prange(D * H):
@@ -25,7 +26,7 @@ def _mse(F, img, stride, u, A, fmask, mmask, symmetric, alpha, want, grad):  # t
         total = 0.0
         count = 0.0
         for x in range(W):
-            r = F[z, y, x] - M[0, y, x]
+            r = F[z, y, x] - M[0, y, x] if w[0, y, x] > 0.0 else np.float32(0.0)
             total += np.float64(w[0, y, x] * r * r)
             count += w[0, y, x]
             M[0, y, x] = r
@@ -37,7 +38,8 @@ def _mse(F, img, stride, u, A, fmask, mmask, symmetric, alpha, want, grad):  # t
             for x in range(W):
                 s = np.float32(-2.0) * M[0, y, x]
                 if alpha > 0.0:
-                    n = grad[0, z, y, x] ** 2 + grad[1, z, y, x] ** 2 + grad[2, z, y, x] ** 2
+                    a, b, c = wz * grad[0, z, y, x], wy * grad[1, z, y, x], wx * grad[2, z, y, x]
+                    n = a * a + b * b + c * c
                     s = -M[0, y, x] / (n + (alpha * M[0, y, x]) ** 2 + TINY)
                 s *= w[0, y, x]
                 grad[0, z, y, x] *= s
@@ -64,6 +66,7 @@ def mse(
     moving_mask: Tensor | None = None,
     symmetric: bool = False,
     demons: float | None = None,
+    lengths: tuple[float, float, float] = (1.0, 1.0, 1.0),
 ) -> tuple[float, float]:
     """Sum of squared differences, count, and the derivative of the sum by the displacement; see the reference."""
     return _mse(
@@ -71,11 +74,12 @@ def mse(
         array(moving),
         strides(tuple(moving.shape)),
         array(displacement),
-        matrix_array(matrix),
+        matrix_array(matrix, moving, fixed.shape[0]),
         mask_array(fixed_mask),
         mask_array(moving_mask),
         symmetric,
         np.float32(0.0 if demons is None else demons),
+        tuple(np.float32(w) for w in lengths),
         gradient is not None,
         NO_GRADIENT if gradient is None else array(gradient),
     )

@@ -123,7 +123,7 @@ def sample(
     if out_shape is None:
         raise TypeError("sample needs a displacement or the shape of the result")
     out = torch.empty(out_shape, dtype=image.dtype)
-    A = matrix_array(matrix)
+    A = matrix_array(matrix, image, out_shape[0])
     fill: Any = array(image).dtype.type(outside)
     if mode == "linear":
         _linear(array(image), strides(tuple(image.shape)), field, moved, A, fill, array(out))
@@ -148,7 +148,7 @@ def sample_gradient(
         array(image),
         strides(tuple(image.shape)),
         array(displacement),
-        matrix_array(matrix),
+        matrix_array(matrix, image, shape[0]),
         fill,
         array(out),
         array(grad),

@@ -11,9 +11,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from warpfactor.kernels.reference.interpolate import exact_type
+from warpfactor.kernels.reference.interpolate import exact_type, working_type
 from warpfactor.kernels.reference.match import total
 from warpfactor.kernels.reference.smooth import smooth_box
+
+FLOOR = 1e-5  # of λ in `tile`, in units of the trace: window sums in float32 carry no more digits than that
+TINY = 1e-30  # of λ in `tile`, where there is no gradient at all
 
 
 @torch.no_grad()
@@ -59,12 +62,17 @@ def tile(
     weights: Sequence[float],
     residual: float = 1.0,
 ) -> tuple[float, float]:
-    """Gradient -> step -(H + λI)⁻¹ r g, in place; H is the mean of g gᵀ over a window (paper eq. 6)."""
+    """Gradient -> step -(H + λI)⁻¹ r g, in place; H is the mean of g gᵀ over a window (paper eq. 6).
+
+    λ is never below a hundred-thousandth of H's trace, where the solve would amplify rounding.
+    """
     g = _weighted(gradient, weights)
     outer = torch.stack([g[i] * g[j] for i in range(3) for j in range(3)])
     blocks = smooth_box(outer, radius).reshape(3, 3, -1).permute(2, 0, 1)
-    eye = torch.eye(3, dtype=g.dtype, device=g.device)
-    step = -residual * torch.linalg.solve(blocks + damping * eye, g.reshape(3, -1).T)
+    trace = blocks.diagonal(dim1=1, dim2=2).sum(1)
+    lam = (FLOOR * trace).clamp(min=max(damping, TINY))
+    blocks = blocks.double() + lam.double()[:, None, None] * torch.eye(3, dtype=torch.float64, device=g.device)
+    step = -residual * torch.linalg.solve(blocks, g.reshape(3, -1).T.double()).to(g.dtype)
     return _finish(gradient, g, step.T.reshape(g.shape), weights)
 
 
@@ -98,7 +106,8 @@ def adam(
 
 
 def _weighted(field: Tensor, weights: Sequence[float]) -> Tensor:
-    return field * torch.tensor(weights, dtype=field.dtype, device=field.device).reshape(3, 1, 1, 1)
+    dtype = working_type(field)
+    return field.to(dtype) * torch.tensor(weights, dtype=dtype, device=field.device).reshape(3, 1, 1, 1)
 
 
 def _finish(gradient: Tensor, g: Tensor, step: Tensor, weights: Sequence[float]) -> tuple[float, float]:

@@ -20,6 +20,7 @@ def mse(
     moving_mask: Tensor | None = None,
     symmetric: bool = False,
     demons: float | None = None,
+    lengths: tuple[float, float, float] = (1.0, 1.0, 1.0),
 ) -> tuple[float, float]:
     """(sum of w r², sum of w), r = F - M(p), and d total / du = -2 w r dM/du.
 
@@ -31,7 +32,8 @@ def mse(
         gradient: (3, *fixed shape), overwritten with the gradient; None computes the value only.
         fixed_mask, moving_mask: uint8 on their own grids; w is 1 where both, and p, are inside.
         symmetric: Replace dM/du by n = (dM/du + dF/dx) / 2 in the gradient.
-        demons: α; instead of the gradient, write minus the demons step r n / (|n|² + α² r²) (paper eq. 9).
+        demons: α > 0; instead of the gradient, write minus the demons force r n / (|n̂|² + α² r²) (paper eq. 9).
+        lengths: weights w of n̂ = w n in that force; the `plain` descent with the same weights then gives the step.
     """
     pair = match(fixed, moving, displacement, matrix, fixed_mask, moving_mask, gradient is not None)
     residual = pair.fixed - pair.warped
@@ -40,6 +42,7 @@ def mse(
         if demons is None:
             scale = -2 * residual
         else:
-            scale = -residual / (slope.square().sum(0) + (demons * residual).square() + TINY)
+            weight = torch.tensor(lengths, dtype=slope.dtype, device=slope.device).reshape(3, 1, 1, 1)
+            scale = -residual / ((weight * slope).square().sum(0) + (demons * residual).square() + TINY)
         gradient.copy_(torch.where(pair.weight, scale * slope, 0.0))
     return total(residual.square()), total(pair.weight)
