@@ -61,7 +61,7 @@ def test_register_leaves_a_whole_result(result, files):
     assert all(line.startswith(start) for line, start in zip(lines, starts, strict=True))
     assert "0 folded voxels" in lines[1]
     assert "deformable" in done.stderr
-    entries = json.loads((folder / "result.json").read_text())
+    entries = json.loads((folder / "result.json").read_text(encoding="utf-8"))
     assert entries["status"] == status
     assert entries["labels"]["dice_mean_after"] > entries["labels"]["dice_mean_before"]
     assert entries["figures"]["inverse_consistency_fixed_to_moving_to_fixed_vox"]["mean"] < 0.1
@@ -103,7 +103,7 @@ def test_register_takes_masks_channels_initial_and_settings(result, files, tmp_p
         "--quiet",
     )
     assert done.output == ""
-    entries = json.loads((tmp_path / "deep" / "out" / "result.json").read_text())
+    entries = json.loads((tmp_path / "deep" / "out" / "result.json").read_text(encoding="utf-8"))
     assert entries["recipe"]["deformable"]["metric"]["name"] == "mse"
     assert entries["recipe"]["deformable"]["sigma_grad"] == 1.25
     assert entries["recipe"]["deformable"]["channel_weights"] == [1.0, 0.2]
@@ -224,17 +224,17 @@ def test_evaluate_scores_labels_landmarks_and_folds(result, files, tmp_path):
     table = run(*arguments).stdout
     assert "hausdorff95_mm" in table
     found = json.loads(run(*arguments, "--format", "json").stdout)
-    saved = json.loads((folder / "result.json").read_text())
+    saved = json.loads((folder / "result.json").read_text(encoding="utf-8"))
     assert found["dice_mean"] == pytest.approx(saved["labels"]["dice_mean_after"], abs=1e-3)
     assert found["folded_voxels"] == 0
     assert "3" in found["dice_per_label"]
     assert found["landmark_error_after_mean_mm"] < found["landmark_error_before_mean_mm"]
     run(*arguments, "--format", "table", "-o", tmp_path / "t.txt")
-    assert (tmp_path / "t.txt").read_text() == table
+    assert (tmp_path / "t.txt").read_text(encoding="utf-8") == table
     run(*arguments, "-o", tmp_path / "scores.json")
-    assert json.loads((tmp_path / "scores.json").read_text()) == found
+    assert json.loads((tmp_path / "scores.json").read_text(encoding="utf-8")) == found
     run(*arguments, "--format", "csv", "-o", tmp_path / "scores.csv")
-    rows = list(csv.DictReader((tmp_path / "scores.csv").read_text().splitlines()))
+    rows = list(csv.DictReader((tmp_path / "scores.csv").read_text(encoding="utf-8").splitlines()))
     assert {row["figure"] for row in rows} >= {"dice", "dice_mean", "jacobian_minimum"}
 
 
@@ -330,7 +330,7 @@ def test_ctrl_c_leaves_nothing(files, tmp_path, monkeypatch):
     assert done.stderr.splitlines()[-1] == "warpfactor: Interrupted; nothing was written."
     assert not list(tmp_path.iterdir())
     run(*arguments, "--keep-interrupted", code=130)
-    assert json.loads((tmp_path / "a" / "out" / "result.json").read_text())["interrupted"]
+    assert json.loads((tmp_path / "a" / "out" / "result.json").read_text(encoding="utf-8"))["interrupted"]
 
 
 def test_ctrl_c_while_writing_leaves_nothing(files, tmp_path, monkeypatch):
@@ -375,7 +375,7 @@ def test_nan_in_a_file_is_counted(files, tmp_path):
     wf.write_image(wf.Image(data, GRID), tmp_path / "holes.nii.gz")
     done = run("register", tmp_path / "holes.nii.gz", files / "moving.nii.gz", "-o", tmp_path / "out", *QUICK_OPTIONS)
     assert "4 voxels were NaN or infinite" in done.stdout
-    assert json.loads((tmp_path / "out" / "result.json").read_text())["fixed"]["nonfinite_voxels"] == 4
+    assert json.loads((tmp_path / "out" / "result.json").read_text(encoding="utf-8"))["fixed"]["nonfinite_voxels"] == 4
 
 
 def test_a_warning_is_one_line(files, tmp_path):

@@ -180,6 +180,13 @@ def test_paper_mode_takes_the_papers_step():
     assert expected.abs().max() > 0.05
 
 
+@pytest.mark.parametrize("name", ["adam", "sgd"])
+def test_descents_without_damping_reject_nothing(name):
+    records = run(replace(QUICK, descent=Descent(name), step=0.25)).records
+    assert all(r.accepted for r in records)
+    assert {r.damping for r in records} == {16.0}
+
+
 def test_paper_mode_registers():
     result = run(PAPER)
     assert error(result) < 0.5 * error(run(replace(PAPER, iterations=(0, 0))))
@@ -353,7 +360,6 @@ def test_bad_start_is_refused(start):
         lambda: Deformable(step=math.inf),
         lambda: Deformable(channel_weights=(0.0, 0.0)),
         lambda: Deformable(channel_weights=(-1.0, 2.0)),
-        lambda: Deformable(descent=Descent("sgd"), damping=Trust()),
         lambda: Trust(relative=False),
         lambda: Convergence(window=1),
         lambda: LNCC(4),

@@ -11,7 +11,7 @@ ERRORS = {"InputError", "FileError"}
 
 def openings(path):
     """Line and first words of every message that is written out in a file; None where it starts with a name."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Call) and getattr(node.func, "id", None) in ERRORS and node.args:
             text = node.args[0].values[0] if isinstance(node.args[0], ast.JoinedStr) else node.args[0]
             yield node.lineno, text.value if isinstance(text, ast.Constant) else None

@@ -258,7 +258,7 @@ def test_existing_files_are_kept_unless_forced(tmp_path: Path, generator: torch.
     path.write_text("mine")
     with pytest.raises(FileError, match="exists already"):
         write_image(noise(GRIDS["lps"], generator), path)
-    assert path.read_text() == "mine"
+    assert path.read_text(encoding="utf-8") == "mine"
     write_image(noise(GRIDS["lps"], generator), path, force=True)
     assert read_image(path).grid.shape == GRIDS["lps"].shape
 

@@ -206,7 +206,7 @@ def test_planar_points_have_no_z(tmp_path: Path) -> None:
     table = read_points(tmp_path / "flat.csv")
     np.testing.assert_array_equal(table.points, [[1, 2, 0]])
     write_points(table, table.points + 1, tmp_path / "moved.csv")
-    assert (tmp_path / "moved.csv").read_text() == "x,y\n2.0,3.0\n"
+    assert (tmp_path / "moved.csv").read_text(encoding="utf-8") == "x,y\n2.0,3.0\n"
 
 
 def test_new_points_can_be_written(tmp_path: Path, rng: np.random.Generator) -> None:

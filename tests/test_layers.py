@@ -30,7 +30,7 @@ LAYERS = [
 def imported(path):
     """Names of the warpfactor layers a file imports, absolute or relative."""
     package = path.relative_to(ROOT).parts[:-1]
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -61,7 +61,9 @@ def test_imports_go_downwards():
 
 
 def test_files_stay_short():
-    long = [str(p.relative_to(ROOT)) for p in ROOT.rglob("*.py") if len(p.read_text().splitlines()) > 400]
+    long = [
+        str(p.relative_to(ROOT)) for p in ROOT.rglob("*.py") if len(p.read_text(encoding="utf-8").splitlines()) > 400
+    ]
     assert not long
 
 
@@ -70,7 +72,7 @@ def test_nothing_below_cli_prints():
     for path in ROOT.rglob("*.py"):
         if path.relative_to(ROOT).parts[0] == "cli":
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print":
                 printing.append(f"{path.relative_to(ROOT)}:{node.lineno}")
     assert not printing

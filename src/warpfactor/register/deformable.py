@@ -121,14 +121,15 @@ class LevelSolver:
         carried = None if rule.relative else course.damping
         state = State(damping=rule.clamp(rule.initial if carried is None else carried))
         field = torch.empty_like(warp)
-        previous = torch.empty_like(warp) if rule.rejects else None
+        damped = self.settings.descent.damped
+        previous = torch.empty_like(warp) if damped and rule.rejects else None
         best = warp
         costs: list[float] = []
         try:
             for iteration in range(iterations):
                 point = self._linearize(warp, field)
                 used = state.damping
-                accepted, state = rule.judge(state, point.cost)
+                accepted, state = rule.judge(state, point.cost) if damped else (True, state)
                 if accepted:
                     costs.append(point.cost)
                 elif previous is not None:

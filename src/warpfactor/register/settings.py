@@ -21,7 +21,8 @@ class Deformable:
 
     Attributes:
         metric: what makes the images alike.
-        descent, damping: the optimizer.
+        descent, damping: the optimizer. Demons, adam and sgd have no damping: the rule has no part in them, and no step
+            of theirs is rejected, since a second try would be the same.
         levels: spacing of each level in units of the fixed image's finest spacing, coarse to fine.
         iterations: at most this many per level.
         step: longest step in voxels of the level (of its finest axis).
@@ -76,11 +77,6 @@ class Deformable:
             raise InputError(f"Unknown warp smoothing {self.smoothing!r}; use one of {', '.join(SMOOTHINGS)}")
         if self.descent.name == "demons" and self.metric.name != "mse":
             raise InputError(f"The demons step is defined for the metric 'mse', not {self.metric.name!r}")
-        if self.damping.rejects and not self.descent.damped:
-            raise InputError(
-                f"The step of {self.descent.name!r} does not depend on the damping, so a rejected step would come back "
-                "unchanged; use damping 'paper' without a tolerance."
-            )
 
     def _check_numbers(self) -> None:
         numbers = (*self.levels, self.step, self.sigma_grad, self.sigma_warp, self.truncate, self.blur)
