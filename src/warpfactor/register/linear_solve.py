@@ -120,7 +120,8 @@ class Solver:
 def bounded_step(gradient: Vector, curvature: Square, damping: float, motion: Motion) -> tuple[Vector, Matrix]:
     """-(H + λ diag H)⁻¹ g, shortened so that no corner moves too far; θ and the 4x4 step."""
     diagonal = np.maximum(np.diag(curvature), 1e-6 * np.trace(curvature) / len(curvature) + 1e-12)
-    theta = -np.linalg.solve(curvature + np.diag((damping + 1e-9) * diagonal), gradient)
+    damped = curvature + np.diag((damping + 1e-9) * diagonal)
+    theta: Vector = np.asarray(-np.linalg.solve(damped, gradient), dtype=np.float64)
     step = motion.step(theta)
     reach = motion.reach(step)
     if reach > LARGEST_STEP_VOX:
