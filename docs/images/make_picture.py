@@ -17,7 +17,7 @@ import warpfactor as wf
 
 PICTURE = Path(__file__).with_name("registration.png")
 SHAPE = (1, 208, 176)
-LONGEST_VOX = 10.0
+LONGEST_VOX = 8.0
 SPACING_VOX = 8  # of the grid's lines
 SEED = 2
 
