@@ -18,21 +18,34 @@ IDENTITY = np.ones(1, np.float32)
 
 
 @serial
-def _filter_lines(buf, pad, n, taps, zero, out):  # type: ignore[no-untyped-def]
-    """Filter rows buf[pad:pad+n] across rows into out; the padding rows are filled here."""
-    W = buf.shape[1]
+def _pad_lines(buf, pad, n, zero):  # type: ignore[no-untyped-def]
+    """Fill the rows before and after buf[pad:pad+n] with the edge rows or zero."""
     for k in range(pad):
-        for x in range(W):
+        for x in range(buf.shape[1]):
             buf[k, x] = np.float32(0.0) if zero else buf[pad, x]
             buf[pad + n + k, x] = np.float32(0.0) if zero else buf[pad + n - 1, x]
-    for i in range(n):
-        t = taps[pad]
-        for x in range(W):
-            out[i, x] = t * buf[i + pad, x]
-        for k in range(1, pad + 1):
-            t = taps[pad + k]
-            for x in range(W):
-                out[i, x] += t * (buf[i + pad - k, x] + buf[i + pad + k, x])
+
+
+@serial
+def _combine(buf, c, taps, row):  # type: ignore[no-untyped-def]
+    """Row c of buf filtered across rows into `row`, a contiguous row, four taps at a time."""
+    pad = taps.shape[0] // 2
+    t = taps[pad]
+    for x in range(row.shape[0]):
+        row[x] = t * buf[c, x]
+    k = 1
+    while k + 3 <= pad:
+        t, u, v, w = taps[pad + k], taps[pad + k + 1], taps[pad + k + 2], taps[pad + k + 3]
+        for x in range(row.shape[0]):
+            near = t * (buf[c - k, x] + buf[c + k, x]) + u * (buf[c - k - 1, x] + buf[c + k + 1, x])
+            far = v * (buf[c - k - 2, x] + buf[c + k + 2, x]) + w * (buf[c - k - 3, x] + buf[c + k + 3, x])
+            row[x] += near + far
+        k += 4
+    while k <= pad:
+        t = taps[pad + k]
+        for x in range(row.shape[0]):
+            row[x] += t * (buf[c - k, x] + buf[c + k, x])
+        k += 1
 
 
 @serial
@@ -48,10 +61,20 @@ def _filter_row(row, taps, zero, line):  # type: ignore[no-untyped-def]
     t = taps[pad]
     for x in range(n):
         row[x] = t * line[x + pad]
-    for k in range(1, pad + 1):
+    k = 1
+    while k + 3 <= pad:
+        t, u, v, w = taps[pad + k], taps[pad + k + 1], taps[pad + k + 2], taps[pad + k + 3]
+        for x in range(n):
+            c = x + pad
+            near = t * (line[c - k] + line[c + k]) + u * (line[c - k - 1] + line[c + k + 1])
+            far = v * (line[c - k - 2] + line[c + k + 2]) + w * (line[c - k - 3] + line[c + k + 3])
+            row[x] += near + far
+        k += 4
+    while k <= pad:
         t = taps[pad + k]
         for x in range(n):
             row[x] += t * (line[x + pad - k] + line[x + pad + k])
+        k += 1
 
 
 @parallel
@@ -72,16 +95,20 @@ def _gaussian(field, taps, zero):  # type: ignore[no-untyped-def]
                     for x in range(W):
                         buf[y + py, x] = plane[y, x]
             if py > 0:
-                _filter_lines(buf, py, H, ty, zero, plane)
+                _pad_lines(buf, py, H, zero)
+                for y in range(H):
+                    _combine(buf, y + py, ty, plane[y])
     if pz > 0:
         for i in prange(C * H):
             c = i // H
-            slab = field[c, :, i - c * H]
+            y = i - c * H
             buf = np.empty((D + 2 * pz, W), np.float32)
             for z in range(D):
                 for x in range(W):
-                    buf[z + pz, x] = slab[z, x]
-            _filter_lines(buf, pz, D, tz, zero, slab)
+                    buf[z + pz, x] = field[c, z, y, x]
+            _pad_lines(buf, pz, D, zero)
+            for z in range(D):
+                _combine(buf, z + pz, tz, field[c, z, y])
 
 
 @serial
