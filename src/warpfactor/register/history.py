@@ -8,7 +8,7 @@ class Status(Enum):
     """Why a registration stopped; the value is the sentence for people."""
 
     CONVERGED = "Converged: at every level the cost had flattened."
-    ITERATIONS = "Every level ran its full number of iterations or stopped when the cost had flattened."
+    ITERATIONS = "Finished: every level ran to its iteration limit, or to where no step lowered the cost."
     INTERRUPTED = "Interrupted; this is the last warp that was found good."
     ROSE = "Stopped where the cost began to rise, as the stop rule of the recipe says."
     STALLED = "No step lowered the cost any more at the finest level."

@@ -8,7 +8,9 @@ import torch
 from numba import prange
 from torch import Tensor
 
-from .jit import array, exclusive, inline, parallel, split, strides, value
+from warpfactor.kernels.reference.field import FIXED_POINT, SINGULAR
+
+from .jit import array, exclusive, inline, parallel, serial, split, strides, value, value_gradient
 
 
 @inline
@@ -98,9 +100,36 @@ def _jacobian(u, out):  # type: ignore[no-untyped-def]
             out[z, y, x] = zz * (yy * xx - yx * xy) - zy * (yz * xx - yx * xz) + zx * (yz * xy - yy * xz)
 
 
+@serial
+def _newton_direction(f0, f1, f2, shape, stride, pz, py, px, qa, qb, qc):  # type: ignore[no-untyped-def]
+    """(I + du/dx)⁻¹ q with the slope of the linear interpolant at a point; q itself where that is singular."""
+    D, H, W = shape
+    sz, sy, sx = stride
+    iz, fz = split(pz, D)
+    iy, fy = split(py, H)
+    ix, fx = split(px, W)
+    b = (iz * H + iy) * W + ix
+    _, zz, zy, zx = value_gradient(f0, b, sz, sy, sx, fz, fy, fx)
+    _, yz, yy, yx = value_gradient(f1, b, sz, sy, sx, fz, fy, fx)
+    _, xz, xy, xx = value_gradient(f2, b, sz, sy, sx, fz, fy, fx)
+    zz += 1.0
+    yy += 1.0
+    xx += 1.0
+    m0 = yy * xx - yx * xy
+    m1 = zx * xy - zy * xx
+    m2 = zy * yx - zx * yy
+    det = zz * m0 + yz * m1 + xz * m2
+    if abs(det) < SINGULAR:
+        return qa, qb, qc
+    a = m0 * qa + m1 * qb + m2 * qc
+    b_ = (yx * xz - yz * xx) * qa + (zz * xx - zx * xz) * qb + (zx * yz - zz * yx) * qc
+    c = (yz * xy - yy * xz) * qa + (zy * xz - zz * xy) * qb + (zz * yy - zy * yz) * qc
+    return a / det, b_ / det, c / det
+
+
 @parallel
 def _invert(u, stride, v, iterations, tolerance, residual):  # type: ignore[no-untyped-def]
-    """Every voxel runs its own fixed point, with a step that is halved whenever the residual grows."""
+    """Every voxel runs its own iteration: fixed point, then Newton, a step halved when the residual did not fall."""
     _, D, H, W = u.shape
     f0, f1, f2 = u[0].ravel(), u[1].ravel(), u[2].ravel()
     for row in prange(D * H):
@@ -111,18 +140,26 @@ def _invert(u, stride, v, iterations, tolerance, residual):  # type: ignore[no-u
             best_a, best_b, best_c, best = a, b, c, np.inf
             ra = rb = rc = 0.0
             rate = 1.0
-            for _ in range(iterations + 1):
+            for k in range(iterations + 1):
                 u0, u1, u2 = vector_at(f0, f1, f2, (D, H, W), stride, z + a, y + b, x + c)
                 qa, qb, qc = a + u0, b + u1, c + u2
                 r = np.sqrt(qa * qa + qb * qb + qc * qc)
                 if r < best:
                     best_a, best_b, best_c, best = a, b, c, r
                     ra, rb, rc = qa, qb, qc
+                    rate = min(1.0, 2.0 * rate)
                 else:
                     rate *= 0.5
                 if best < tolerance:
                     break
-                a, b, c = best_a - rate * ra, best_b - rate * rb, best_c - rate * rc
+                if k == FIXED_POINT:
+                    rate = 1.0
+                da, db, dc = ra, rb, rc
+                if k >= FIXED_POINT:
+                    da, db, dc = _newton_direction(
+                        f0, f1, f2, (D, H, W), stride, z + best_a, y + best_b, x + best_c, ra, rb, rc
+                    )
+                a, b, c = best_a - rate * da, best_b - rate * db, best_c - rate * dc
             v[0, z, y, x] = best_a
             v[1, z, y, x] = best_b
             v[2, z, y, x] = best_c

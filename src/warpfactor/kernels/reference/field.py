@@ -5,8 +5,17 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from warpfactor.kernels.reference.interpolate import exact_type, interpolate, voxel_indices, working_type
+from warpfactor.kernels.reference.interpolate import (
+    exact_type,
+    interpolate,
+    interpolate_gradient,
+    voxel_indices,
+    working_type,
+)
 from warpfactor.kernels.reference.smooth import central_difference
+
+FIXED_POINT = 10  # iterations of `invert` before it turns to Newton's direction
+SINGULAR = 1e-3  # determinants below this have no Newton direction
 
 
 @torch.no_grad()
@@ -65,9 +74,11 @@ def jacobian_determinant(displacement: Tensor) -> Tensor:
 def invert(
     displacement: Tensor, *, start: Tensor | None = None, iterations: int = 50, tolerance: float = 1e-3
 ) -> tuple[Tensor, Tensor]:
-    """Inverse displacement v by the fixed point v <- v - q (v + u(x + v)), and what is left of it.
+    """Inverse displacement v by v <- v - q d, d = v + u(x + v) at first, later Newton's direction; and what is left.
 
-    Every voxel keeps its best v; q starts at one and is halved there whenever the residual did not fall.
+    Every voxel keeps its best v; q is halved there when the residual did not fall and doubled again, up to one, when it
+    did. The fixed point is quick where u is gentle; Newton, d = (I + du/dx)⁻¹ (v + u(x + v)) with the slope of the
+    linear interpolant, serves the few voxels where u is steep.
 
     Args:
         displacement: (3, D, H, W), u. Beyond the border it keeps its edge value.
@@ -82,18 +93,33 @@ def invert(
     gap = best + _displaced(displacement, best)
     residual = torch.linalg.vector_norm(gap, dim=0)
     rate = torch.ones_like(residual)
-    for _ in range(iterations):
+    for k in range(iterations):
         if residual.max() < tolerance:
             break
-        trial = best - rate * gap
+        if k == FIXED_POINT:
+            rate = torch.ones_like(residual)
+        trial = best - rate * (gap if k < FIXED_POINT else _newton_direction(displacement, best, gap))
         trial_gap = trial + _displaced(displacement, trial)
         trial_residual = torch.linalg.vector_norm(trial_gap, dim=0)
         better = (trial_residual < residual) & (residual >= tolerance)
         best = torch.where(better, trial, best)
         gap = torch.where(better, trial_gap, gap)
         residual = torch.where(better, trial_residual, residual)
-        rate = torch.where(better, rate, rate / 2)
+        rate = torch.where(better, (2 * rate).clamp(max=1), rate / 2)
     return best.to(displacement.dtype), residual.to(displacement.dtype)
+
+
+def _newton_direction(displacement: Tensor, inverse: Tensor, gap: Tensor) -> Tensor:
+    """(I + du/dx)⁻¹ gap, slope of the linear interpolant at x + inverse(x); gap itself where that is singular."""
+    indices = voxel_indices(displacement.shape[1:], displacement.device)
+    points = [index + v for index, v in zip(indices, inverse, strict=True)]
+    slopes = torch.stack([interpolate_gradient(component, points)[1] for component in displacement])
+    eye = torch.eye(3, dtype=torch.float64, device=gap.device)
+    matrix = slopes.reshape(3, 3, -1).permute(2, 0, 1).double() + eye
+    regular = torch.linalg.det(matrix).abs() >= SINGULAR
+    matrix = torch.where(regular[:, None, None], matrix, eye)
+    direction: Tensor = torch.linalg.solve(matrix, gap.reshape(3, -1).T.double())
+    return direction.T.reshape(gap.shape).to(gap.dtype)
 
 
 def _displaced(field: Tensor, displacement: Tensor) -> Tensor:
