@@ -1,6 +1,6 @@
-"""Seconds of one LNCC iteration of the default optimizer: Numba kernels, reference kernels and a scale-copy in one run.
+"""Seconds of one LNCC iteration of a recipe: Numba kernels, reference kernels and a scale-copy in one run.
 
-    python bench/iteration.py [--shape 160 192 160] [--repeats 5]
+    python bench/iteration.py [--recipe default] [--shape 160 192 160] [--repeats 5]
 
 Prints nanoseconds per voxel (the best of the repeats) and the ratios. Parts are timed one by one, then added up.
 """
@@ -48,15 +48,16 @@ def parts(ops, scene, settings):
     return {
         "LNCC and its gradient": lambda: solver.cost.linearize(warp, solver.matrix, field),
         "smooth the gradient": lambda: ops.smooth_gaussian(field, (settings.sigma_grad,) * 3, **tail),
-        "step": lambda: ops.descend(field, form="root", damping=1.0, weights=weights),
+        "step": lambda: ops.descend(field, form=settings.descent.name, damping=1.0, weights=weights),
         "compose": lambda: ops.compose(warp, field, scale=0.1, out=field),
-        "smooth the warp": lambda: ops.smooth_gaussian(field, (settings.sigma_warp,) * 3),
+        "smooth the warp": lambda: ops.smooth_gaussian(field, (settings.sigma_warp,) * 3, truncate=settings.truncate),
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", type=int, nargs=3, default=(160, 192, 160))
+    parser.add_argument("--recipe", default="default")
     parser.add_argument("--repeats", type=int, default=5)
     arguments = parser.parse_args()
     shape = tuple(arguments.shape)
@@ -64,7 +65,7 @@ def main() -> None:
     generator = torch.Generator().manual_seed(1)
     images = [wf.Image.from_array(torch.randn(shape, generator=generator)) for _ in range(2)]
     scene = make_scene(*images)
-    settings = wf.recipe("default").deformable
+    settings = wf.recipe(arguments.recipe).deformable
     source = np.ones(3 * voxels, np.float32)
     target = np.empty_like(source)
     copy = best(lambda: scale_copy(source, target), arguments.repeats) / voxels * 1e9
@@ -73,7 +74,9 @@ def main() -> None:
         rows = parts(kernels.select("cpu", backend), scene, settings)
         times[backend] = {name: best(part, repeats) / voxels * 1e9 for name, part in rows.items()}
         times[backend]["iteration"] = sum(times[backend].values())
-    print(f"shape {shape}, {numba.get_num_threads()} threads, 3-channel scale-copy {copy:.2f} ns per voxel\n")
+    print(
+        f"recipe {arguments.recipe}, shape {shape}, {numba.get_num_threads()} threads, 3-channel scale-copy {copy:.2f} ns per voxel\n"
+    )
     print("| part | cpu, ns per voxel | reference, ns per voxel | faster | cpu / scale-copy |\n|---|---|---|---|---|")
     for name, mine in times["cpu"].items():
         slow = times["reference"][name]
