@@ -20,6 +20,7 @@ Array: TypeAlias = npt.NDArray[Any]
 sitk: Any = SimpleITK  # its functions carry no types
 
 LOG_JACOBIAN_RANGE = (1e-3, 1e3)  # determinants are clipped to this before the logarithm: folds have none
+MOST_BINS = 1 << 20  # labels below this are counted in a histogram
 
 
 @dataclass(frozen=True)
@@ -220,15 +221,20 @@ def _label_pair(labels_a: Array | Tensor, labels_b: Array | Tensor) -> tuple[Arr
 
 
 def _whole(labels: Array) -> Array:
-    """Labels as int64."""
+    """Labels as int64, which counting takes without another copy."""
     if labels.dtype.kind not in "biu" and not np.all(np.isfinite(labels) & (labels == np.rint(labels))):
         raise InputError("A label map holds values that are not whole numbers: resample labels with nearest")
     return labels.astype(np.int64)
 
 
 def _counts(labels: Array) -> dict[int, int]:
-    """Voxels of each label; background left out."""
-    values, counts = np.unique(labels, return_counts=True)
+    """Voxels of each label; background left out. Small numbers are counted in one pass, others sorted."""
+    if labels.size and 0 <= labels.min() and labels.max() < MOST_BINS:
+        bins = np.bincount(labels.ravel())
+        values = np.flatnonzero(bins)
+        counts = bins[values]
+    else:
+        values, counts = np.unique(labels, return_counts=True)
     return {int(value): int(count) for value, count in zip(values, counts, strict=True) if value != 0}
 
 

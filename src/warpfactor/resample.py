@@ -7,6 +7,7 @@ Points more than half a voxel beyond the outermost voxel centres are outside; in
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
@@ -145,40 +146,29 @@ def _nearest(image: Image, place: VoxelMap, outside: float) -> Tensor:
 
 def _label(image: Image, place: VoxelMap, outside: float) -> Tensor:
     """Per voxel, the label whose corners weigh most; the cost does not grow with the number of labels."""
-    shape = place.grid.shape
-    matrix = place.matrix(image.grid)
-    voxels = image.data.cpu().reshape(image.channels, -1)
-    result = torch.empty((image.channels, *shape), dtype=image.data.dtype)
-    for planes in slabs(shape):
-        inside, flat, weight = corners(place.moved_index(planes) @ matrix[:, :3].T + matrix[:, 3], image.grid.shape)
-        for channel in range(image.channels):
-            picked = _vote(voxels[channel][flat], weight)
-            picked[~inside] = outside if image.data.is_floating_point() else int(outside)
-            result[channel, planes] = picked.reshape(-1, *shape[1:])
-    return result.to(image.data.device)
-
-
-def _vote(labels: Tensor, weight: Tensor) -> Tensor:
-    """(8, N) labels and weights -> (N,) winning label; of equals the corner that comes first."""
-    winner = labels[0].clone()
-    mixed = (labels != winner).any(dim=0).nonzero()[:, 0]
-    labels, weight = labels[:, mixed], weight[:, mixed]
-    support = torch.stack([torch.where(labels == label, weight, 0.0).sum(dim=0) for label in labels])
-    winner[mixed] = labels.gather(0, support.argmax(dim=0, keepdim=True))[0]
-    return winner
+    ops, matrix, field = _arguments(image.data, image.grid, place)
+    sampled = [
+        ops.sample_labels(channel.contiguous(), field, matrix, shape=place.grid.shape, outside=outside)
+        for channel in image.data
+    ]
+    return torch.stack(sampled)
 
 
 def _by_kernel(data: Tensor, moving: Grid, place: VoxelMap, mode: str, outside: float) -> Tensor:
-    ops = kernels.select(data.device)
-    matrix = place.matrix(moving)
-    field = None
-    if place.displacement is not None:
-        field = place.displacement.to(device=data.device, dtype=torch.float32).contiguous()
+    ops, matrix, field = _arguments(data, moving, place)
     sampled = [
         ops.sample(channel.contiguous(), field, matrix, shape=place.grid.shape, mode=mode, outside=outside)
         for channel in data
     ]
     return torch.stack(sampled)
+
+
+def _arguments(data: Tensor, moving: Grid, place: VoxelMap) -> tuple[ModuleType, Tensor, Tensor | None]:
+    """What the kernels take besides the image: themselves, the matrix to its voxels, the displacement."""
+    field = None
+    if place.displacement is not None:
+        field = place.displacement.to(device=data.device, dtype=torch.float32).contiguous()
+    return kernels.select(data.device), place.matrix(moving), field
 
 
 def _bspline(image: Image, place: VoxelMap, outside: float) -> Tensor:

@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 import warpfactor as wf
-from warpfactor.cli import apply, demo, evaluate, info, recipes, register, transforms
+from warpfactor.cli import apply, bench, demo, evaluate, info, recipes, register, transforms
 from warpfactor.cli.options import Command
 from warpfactor.errors import WarpfactorError
 
@@ -58,6 +58,7 @@ _add("compose", short_help="Several transforms as one.")(transforms.compose)
 _add("jacobian", short_help="Map of the Jacobian determinant.")(transforms.jacobian)
 _add("evaluate", short_help="Overlap, distances, landmark errors, folds.")(evaluate.command)
 app.add_typer(recipes.app, name="recipes")
+app.add_typer(bench.app, name="bench")
 _add("info", short_help="Versions and backends, for bug reports.")(info.info)
 _add("warmup", short_help="Compile the kernels now.")(info.warmup)
 _add("demo", short_help="A pair with known truth, from files to figures.")(demo.command)

@@ -2,6 +2,7 @@
 
 from .descent import adam, descend, norms, tile
 from .field import compose, invert, jacobian_determinant, resize
+from .labels import sample_labels
 from .linear import affine_gradient, affine_moments
 from .lncc import lncc
 from .mi import mi
@@ -24,6 +25,7 @@ __all__ = [
     "resize",
     "sample",
     "sample_gradient",
+    "sample_labels",
     "smooth_box",
     "smooth_gaussian",
     "tile",

@@ -27,54 +27,70 @@ def _pad_lines(buf, pad, n, zero):  # type: ignore[no-untyped-def]
 
 
 @serial
-def _combine(buf, c, taps, row):  # type: ignore[no-untyped-def]
-    """Row c of buf filtered across rows into `row`, a contiguous row, four taps at a time."""
-    pad = taps.shape[0] // 2
-    t = taps[pad]
-    for x in range(row.shape[0]):
-        row[x] = t * buf[c, x]
-    k = 1
-    while k + 3 <= pad:
-        t, u, v, w = taps[pad + k], taps[pad + k + 1], taps[pad + k + 2], taps[pad + k + 3]
-        for x in range(row.shape[0]):
-            near = t * (buf[c - k, x] + buf[c + k, x]) + u * (buf[c - k - 1, x] + buf[c + k + 1, x])
-            far = v * (buf[c - k - 2, x] + buf[c + k + 2, x]) + w * (buf[c - k - 3, x] + buf[c + k + 3, x])
-            row[x] += near + far
-        k += 4
-    while k <= pad:
-        t = taps[pad + k]
-        for x in range(row.shape[0]):
-            row[x] += t * (buf[c - k, x] + buf[c + k, x])
-        k += 1
+def _add_pairs(src, o, stride, k, taps, row):  # type: ignore[no-untyped-def]
+    """Add the taps k to k+6 on both sides of element o to `row`.
+
+    Slices, not sums of indices: an index that might be negative costs a test for each element and the vector unit.
+    """
+    n = row.shape[0]
+    c = taps.shape[0] // 2 + k
+    t, u, v, w = taps[c], taps[c + 1], taps[c + 2], taps[c + 3]
+    i, j, h = taps[c + 4], taps[c + 5], taps[c + 6]
+    lo, hi = o - k * stride, o + k * stride
+    a0, b0 = src[lo : lo + n], src[hi : hi + n]
+    a1, b1 = src[lo - stride : lo - stride + n], src[hi + stride : hi + stride + n]
+    a2, b2 = src[lo - 2 * stride : lo - 2 * stride + n], src[hi + 2 * stride : hi + 2 * stride + n]
+    a3, b3 = src[lo - 3 * stride : lo - 3 * stride + n], src[hi + 3 * stride : hi + 3 * stride + n]
+    a4, b4 = src[lo - 4 * stride : lo - 4 * stride + n], src[hi + 4 * stride : hi + 4 * stride + n]
+    a5, b5 = src[lo - 5 * stride : lo - 5 * stride + n], src[hi + 5 * stride : hi + 5 * stride + n]
+    a6, b6 = src[lo - 6 * stride : lo - 6 * stride + n], src[hi + 6 * stride : hi + 6 * stride + n]
+    for x in range(n):
+        near = t * (a0[x] + b0[x]) + u * (a1[x] + b1[x]) + v * (a2[x] + b2[x]) + w * (a3[x] + b3[x])
+        row[x] += near + i * (a4[x] + b4[x]) + j * (a5[x] + b5[x]) + h * (a6[x] + b6[x])
 
 
 @serial
-def _filter_row(row, taps, zero, line):  # type: ignore[no-untyped-def]
-    """Filter one row in place through the padded buffer `line`."""
+def _combine(src, o, stride, taps, row):  # type: ignore[no-untyped-def]
+    """row[x] = sum over k of taps[k] src[o + k stride + x]: along x with stride one, across rows with that of a row."""
     n = row.shape[0]
     pad = taps.shape[0] // 2
-    for x in range(n):
-        line[pad + x] = row[x]
-    for k in range(pad):
-        line[k] = np.float32(0.0) if zero else row[0]
-        line[pad + n + k] = np.float32(0.0) if zero else row[n - 1]
     t = taps[pad]
+    middle = src[o : o + n]
     for x in range(n):
-        row[x] = t * line[x + pad]
+        row[x] = t * middle[x]
     k = 1
-    while k + 3 <= pad:
-        t, u, v, w = taps[pad + k], taps[pad + k + 1], taps[pad + k + 2], taps[pad + k + 3]
+    while k + 6 <= pad:
+        _add_pairs(src, o, stride, k, taps, row)
+        k += 7
+    while k < pad:
+        t, u = taps[pad + k], taps[pad + k + 1]
+        lo, hi = o - k * stride, o + k * stride
+        a0, b0 = src[lo : lo + n], src[hi : hi + n]
+        a1, b1 = src[lo - stride : lo - stride + n], src[hi + stride : hi + stride + n]
         for x in range(n):
-            c = x + pad
-            near = t * (line[c - k] + line[c + k]) + u * (line[c - k - 1] + line[c + k + 1])
-            far = v * (line[c - k - 2] + line[c + k + 2]) + w * (line[c - k - 3] + line[c + k + 3])
-            row[x] += near + far
-        k += 4
-    while k <= pad:
+            row[x] += t * (a0[x] + b0[x]) + u * (a1[x] + b1[x])
+        k += 2
+    if k == pad:
         t = taps[pad + k]
+        lo, hi = o - k * stride, o + k * stride
+        a0, b0 = src[lo : lo + n], src[hi : hi + n]
         for x in range(n):
-            row[x] += t * (line[x + pad - k] + line[x + pad + k])
-        k += 1
+            row[x] += t * (a0[x] + b0[x])
+
+
+@serial
+def _filter_row(row, taps, zero, line, out):  # type: ignore[no-untyped-def]
+    """Filter one row into `out` (which may be the row itself) through the padded buffer `line`."""
+    n = row.shape[0]
+    pad = taps.shape[0] // 2
+    first, last = row[0], row[n - 1]
+    inner = line[pad : pad + n]
+    for x in range(n):
+        inner[x] = row[x]
+    for k in range(pad):
+        line[k] = np.float32(0.0) if zero else first
+        line[pad + n + k] = np.float32(0.0) if zero else last
+    _combine(line, pad, 1, taps, out)
 
 
 @parallel
@@ -87,17 +103,17 @@ def _gaussian(field, taps, zero):  # type: ignore[no-untyped-def]
             c = i // D
             plane = field[c, i - c * D]
             line = np.empty(W + 2 * px, np.float32)
-            buf = np.empty((H + 2 * py, W), np.float32)
-            for y in range(H):
-                if px > 0:
-                    _filter_row(plane[y], tx, zero, line)
-                if py > 0:
-                    for x in range(W):
-                        buf[y + py, x] = plane[y, x]
-            if py > 0:
-                _pad_lines(buf, py, H, zero)
+            if py == 0:
                 for y in range(H):
-                    _combine(buf, y + py, ty, plane[y])
+                    _filter_row(plane[y], tx, zero, line, plane[y])
+            else:
+                buf = np.empty((H + 2 * py, W), np.float32)
+                for y in range(H):
+                    _filter_row(plane[y], tx, zero, line, buf[y + py])
+                _pad_lines(buf, py, H, zero)
+                flat = buf.reshape(-1)
+                for y in range(H):
+                    _combine(flat, (y + py) * W, W, ty, plane[y])
     if pz > 0:
         for i in prange(C * H):
             c = i // H
@@ -107,8 +123,9 @@ def _gaussian(field, taps, zero):  # type: ignore[no-untyped-def]
                 for x in range(W):
                     buf[z + pz, x] = field[c, z, y, x]
             _pad_lines(buf, pz, D, zero)
+            flat = buf.reshape(-1)
             for z in range(D):
-                _combine(buf, z + pz, tz, field[c, z, y])
+                _combine(flat, (z + pz) * W, W, tz, field[c, z, y])
 
 
 @serial

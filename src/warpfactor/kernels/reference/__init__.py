@@ -5,6 +5,7 @@ Volumes are (D, H, W) in array order (z, y, x), displacements (3, D, H, W) in vo
 
 from warpfactor.kernels.reference.descent import adam, descend, norms, tile
 from warpfactor.kernels.reference.field import compose, invert, jacobian_determinant, resize
+from warpfactor.kernels.reference.labels import sample_labels
 from warpfactor.kernels.reference.linear import affine_gradient, affine_moments
 from warpfactor.kernels.reference.lncc import lncc
 from warpfactor.kernels.reference.mi import mi
@@ -27,6 +28,7 @@ __all__ = [
     "resize",
     "sample",
     "sample_gradient",
+    "sample_labels",
     "smooth_box",
     "smooth_gaussian",
     "tile",
