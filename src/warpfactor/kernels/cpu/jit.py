@@ -133,9 +133,3 @@ def value(flat, b, sz, sy, sx, fz, fy, fx):  # type: ignore[no-untyped-def]
     w11 = flat[c + sy] + fx * (flat[c + sy + sx] - flat[c + sy])
     s0 = w00 + fy * (w01 - w00)
     return s0 + fz * (w10 + fy * (w11 - w10) - s0)
-
-
-@inline
-def unclamped(p, n):  # type: ignore[no-untyped-def]
-    """1 where moving the coordinate changes the value, 0 in the half-voxel rim where the edge value is held."""
-    return np.float32(1.0) if (p >= 0.0) & (p <= n - 1.0) else np.float32(0.0)

@@ -10,45 +10,13 @@ import torch
 from numba import prange
 from torch import Tensor
 
-from .jit import array, exclusive, mask_array, matrix_array, parallel, serial, split, strides, unclamped, value_gradient
-from .warp import weight_at
+from .jit import array, exclusive, mask_array, matrix_array, parallel, serial, strides
+from .warp import gradient_row, mask_row, place_row, scratch
 
 SUMS = 6  # w, F, M, FF, MM, FM
 SLOPES = 18  # (n, F n, M n) along three axes, times (1, x)
 PRODUCTS = 18  # the six products of n, times (1, x, x²)
 PAIRS = ((0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2))
-
-
-@serial
-def _sample_row(img, stride, A, B, fmask, mmask, z, y, M, w, n):  # type: ignore[no-untyped-def]
-    """Warped values, weights and slopes of row (z, y); zeros where the weight is zero."""
-    d, h, wide = img.shape
-    sz, sy, sx = stride
-    flat = img.ravel()
-    masked = fmask.size > 1
-    oz = A[0, 0] * z + A[0, 1] * y + A[0, 3]
-    oy = A[1, 0] * z + A[1, 1] * y + A[1, 3]
-    ox = A[2, 0] * z + A[2, 1] * y + A[2, 3]
-    for x in range(M.shape[0]):
-        pz = oz + A[0, 2] * x
-        py = oy + A[1, 2] * x
-        px = ox + A[2, 2] * x
-        fixed_on = (fmask[z, y, x] > 0) if masked else True
-        v = gz = gy = gx = np.float32(0.0)
-        ok = weight_at(pz, py, px, d, h, wide, fixed_on, mmask)
-        if ok:
-            iz, fz = split(pz, d)
-            iy, fy = split(py, h)
-            ix, fx = split(px, wide)
-            v, gz, gy, gx = value_gradient(flat, (iz * h + iy) * wide + ix, sz, sy, sx, fz, fy, fx)
-            gz *= unclamped(pz, d)
-            gy *= unclamped(py, h)
-            gx *= unclamped(px, wide)
-        M[x] = v
-        w[x] = np.float32(1.0) if ok else np.float32(0.0)
-        n[0, x] = B[0, 0] * gz + B[1, 0] * gy + B[2, 0] * gx
-        n[1, x] = B[0, 1] * gz + B[1, 1] * gy + B[2, 1] * gx
-        n[2, x] = B[0, 2] * gz + B[1, 2] * gy + B[2, 2] * gx
 
 
 @serial
@@ -104,13 +72,18 @@ def _add_row(F, M, w, n, out):  # type: ignore[no-untyped-def]
 def _moments(F, img, stride, A, fmask, mmask, rows):  # type: ignore[no-untyped-def]
     D, H, W = F.shape
     B = A.astype(np.float32)
+    flat = img.ravel()
+    still = np.zeros(W, np.float32)
     for row in prange(D * H):
         z = row // H
         y = row - z * H
         M = np.empty(W, F.dtype)
-        w = np.empty(W, F.dtype)
+        w = np.empty(W, np.float32)
         n = np.empty((3, W), F.dtype)
-        _sample_row(img, stride, A, B, fmask, mmask, z, y, M, w, n)
+        cells, parts = scratch(W)
+        place_row(still, still, still, A, z, y, img.shape, cells, parts, w)
+        mask_row(fmask, mmask, z, y, stride, cells, parts, w)
+        gradient_row(flat, stride, cells, parts, w, B, F.dtype.type(0.0), M, n[0], n[1], n[2])
         _add_row(F[z, y], M, w, n, rows[z, y])
 
 

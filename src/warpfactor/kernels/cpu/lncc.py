@@ -16,7 +16,7 @@ from torch import Tensor
 
 from .filters import column_sums, gaussian_taps, plane_sums, product_sums, product_taps, row_sums
 from .jit import NO_GRADIENT, array, exclusive, mask_array, matrix_array, parallel, serial, strides
-from .warp import sample_row, symmetrize_row
+from .warp import sample_row, scratch, symmetrize_row
 
 SUMS = 6  # w, wF, wM, wFF, wMM, wFM
 ADJOINTS = 3  # a, b and (b mM - a mF), each over n: the gradient is F box(a) - M box(b) + box(b mM - a mF)
@@ -106,7 +106,7 @@ def _leave(z, lag, y0, y1, F, A3, S2, Z2, rho, M, w, radius, taps, flags, grad):
                 Z2[0, y, x] = A3[0, y, x]
         if zo >= 0:
             if symmetric:
-                symmetrize_row(F, zo, y, rho, zo % rho.shape[0], grad)
+                symmetrize_row(F, zo, y, rho[zo % rho.shape[0], y], grad)
             _finish_row(Z2, F, M, w, exact, zo, y, grad)
 
 
@@ -114,9 +114,10 @@ def _leave(z, lag, y0, y1, F, A3, S2, Z2, rho, M, w, radius, taps, flags, grad):
 def _enter(z, y0, y1, F, img, stride, u, A, B, fmask, mmask, radius, taps, flags, M, w, T, grad):  # type: ignore[no-untyped-def]
     """Rows y0..y1 of plane z: sample them and sum their products along x."""
     slot = z % M.shape[0]
+    room = scratch(F.shape[2])
     for y in range(y0, y1):
         if z < F.shape[0]:
-            sample_row(img, stride, u, A, B, fmask, mmask, z, y, flags[4], M, w, slot, grad)
+            sample_row(img, stride, u, A, B, fmask, mmask, z, y, flags[4], M[slot, y], w[slot, y], room, grad)
             if flags[0]:
                 product_sums(F, M, w, z, slot, y, radius[2], T)
             else:

@@ -12,7 +12,7 @@ from numba import prange
 from torch import Tensor
 
 from .jit import array, exclusive, inline, mask_array, matrix_array, parallel, strides
-from .warp import sample_row
+from .warp import sample_row, scratch
 
 CHUNKS = 16  # of planes; fixed, so that the result does not depend on the number of threads
 
@@ -61,16 +61,17 @@ def _histogram(F, img, stride, u, A, fmask, mmask, bins, lo_f, k_f, lo_m, k_m): 
     chunks = min(D * H, CHUNKS)
     joint = np.zeros((chunks, bins, bins))
     for k in prange(chunks):
-        M = np.empty((1, H, W), F.dtype)
-        w = np.empty((1, H, W), F.dtype)
+        M = np.empty(W, F.dtype)
+        w = np.empty(W, np.float32)
+        room = scratch(W)
         for row in range(k * D * H // chunks, (k + 1) * D * H // chunks):
             z = row // H
             y = row - z * H
-            sample_row(img, stride, u, A, B, fmask, mmask, z, y, False, M, w, 0, u)
+            sample_row(img, stride, u, A, B, fmask, mmask, z, y, False, M, w, room, u)
             for x in range(W):
-                if w[0, y, x] > 0.0:
+                if w[x] > 0.0:
                     i, e = fixed_bin(F[z, y, x], lo_f, k_f, bins)
-                    j, s, _ = moving_bin(M[0, y, x], lo_m, k_m, bins)
+                    j, s, _ = moving_bin(M[x], lo_m, k_m, bins)
                     c0, c1, c2, c3 = cubic(s)
                     for n in range(2):
                         f = 1.0 - e if n == 0 else e
@@ -90,14 +91,14 @@ def _gradient(F, img, stride, u, A, fmask, mmask, table, lo_f, k_f, lo_m, k_m, g
     for row in prange(D * H):
         z = row // H
         y = row - z * H
-        M = np.empty((1, H, W), F.dtype)  # only row y is touched, so only its page is ever real memory
-        w = np.empty((1, H, W), F.dtype)
-        sample_row(img, stride, u, A, B, fmask, mmask, z, y, True, M, w, 0, grad)
+        M = np.empty(W, F.dtype)
+        w = np.empty(W, np.float32)
+        sample_row(img, stride, u, A, B, fmask, mmask, z, y, True, M, w, scratch(W), grad)
         for x in range(W):
             g = np.float32(0.0)
-            if w[0, y, x] > 0.0:
+            if w[x] > 0.0:
                 i, e = fixed_bin(F[z, y, x], lo_f, k_f, bins)
-                j, s, clipped = moving_bin(M[0, y, x], lo_m, k_m, bins)
+                j, s, clipped = moving_bin(M[x], lo_m, k_m, bins)
                 c0, c1, c2, c3 = cubic_slope(s)
                 acc = 0.0
                 for n in range(2):

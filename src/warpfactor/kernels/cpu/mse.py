@@ -5,7 +5,7 @@ from numba import prange
 from torch import Tensor
 
 from .jit import NO_GRADIENT, array, exclusive, mask_array, matrix_array, parallel, strides
-from .warp import sample_row, symmetrize_row
+from .warp import sample_row, scratch, symmetrize_row
 
 TINY = np.float32(1e-20)  # as in the reference
 
@@ -20,28 +20,28 @@ def _mse(F, img, stride, u, A, fmask, mmask, symmetric, alpha, lengths, want, gr
     for row in prange(D * H):
         z = row // H
         y = row - z * H
-        M = np.empty((1, H, W), F.dtype)  # only row y is touched, so only its page is ever real memory
-        w = np.empty((1, H, W), F.dtype)
-        sample_row(img, stride, u, A, B, fmask, mmask, z, y, want, M, w, 0, grad)
+        M = np.empty(W, F.dtype)
+        w = np.empty(W, np.float32)
+        sample_row(img, stride, u, A, B, fmask, mmask, z, y, want, M, w, scratch(W), grad)
         total = 0.0
         count = 0.0
         for x in range(W):
-            r = F[z, y, x] - M[0, y, x] if w[0, y, x] > 0.0 else np.float32(0.0)
-            total += np.float64(w[0, y, x] * r * r)
-            count += w[0, y, x]
-            M[0, y, x] = r
+            r = F[z, y, x] - M[x] if w[x] > 0.0 else np.float32(0.0)
+            total += np.float64(w[x] * r * r)
+            count += w[x]
+            M[x] = r
         sums[z, y] = total
         counts[z, y] = count
         if want:
             if symmetric:
-                symmetrize_row(F, z, y, w, 0, grad)
+                symmetrize_row(F, z, y, w, grad)
             for x in range(W):
-                s = np.float32(-2.0) * M[0, y, x]
+                s = np.float32(-2.0) * M[x]
                 if alpha > 0.0:
                     a, b, c = wz * grad[0, z, y, x], wy * grad[1, z, y, x], wx * grad[2, z, y, x]
                     n = a * a + b * b + c * c
-                    s = -M[0, y, x] / (n + (alpha * M[0, y, x]) ** 2 + TINY)
-                s *= w[0, y, x]
+                    s = -M[x] / (n + (alpha * M[x]) ** 2 + TINY)
+                s *= w[x]
                 grad[0, z, y, x] *= s
                 grad[1, z, y, x] *= s
                 grad[2, z, y, x] *= s

@@ -7,20 +7,8 @@ import torch
 from numba import prange
 from torch import Tensor
 
-from .jit import (
-    array,
-    exclusive,
-    inline,
-    is_inside,
-    locate,
-    matrix_array,
-    parallel,
-    split,
-    strides,
-    unclamped,
-    value,
-    value_gradient,
-)
+from .jit import array, exclusive, inline, is_inside, locate, matrix_array, parallel, strides
+from .warp import gradient_row, place_row, scratch, value_row
 
 NO_FIELD = np.zeros((3, 1, 1, 1), np.float32)
 
@@ -36,22 +24,18 @@ def field_at(u, moved, z, y, x):  # type: ignore[no-untyped-def]
 @parallel
 def _linear(img, stride, u, moved, A, outside, out):  # type: ignore[no-untyped-def]
     D, H, W = out.shape
-    d, h, w = img.shape
-    sz, sy, sx = stride
     flat = img.ravel()
+    still = np.zeros(W, u.dtype)
     for row in prange(D * H):
         z = row // H
         y = row - z * H
-        for x in range(W):
-            uz, uy, ux = field_at(u, moved, z, y, x)
-            pz, py, px = locate(A, z, y, x, uz, uy, ux)
-            if is_inside(pz, py, px, d, h, w):
-                iz, fz = split(pz, d)
-                iy, fy = split(py, h)
-                ix, fx = split(px, w)
-                out[z, y, x] = value(flat, (iz * h + iy) * w + ix, sz, sy, sx, fz, fy, fx)
-            else:
-                out[z, y, x] = outside
+        cells, parts = scratch(W)
+        weight = np.empty(W, np.float32)
+        if moved:
+            place_row(u[0, z, y], u[1, z, y], u[2, z, y], A, z, y, img.shape, cells, parts, weight)
+        else:
+            place_row(still, still, still, A, z, y, img.shape, cells, parts, weight)
+        value_row(flat, stride, cells, parts, weight, outside, out[z, y])
 
 
 @parallel
@@ -76,34 +60,18 @@ def _nearest(img, u, moved, A, outside, out):  # type: ignore[no-untyped-def]
 @parallel
 def _gradient(img, stride, u, A, outside, out, grad, inside):  # type: ignore[no-untyped-def]
     D, H, W = out.shape
-    d, h, w = img.shape
-    sz, sy, sx = stride
     flat = img.ravel()
     B = A.astype(np.float32)
     for row in prange(D * H):
         z = row // H
         y = row - z * H
+        cells, parts = scratch(W)
+        weight = np.empty(W, np.float32)
+        place_row(u[0, z, y], u[1, z, y], u[2, z, y], A, z, y, img.shape, cells, parts, weight)
+        g0, g1, g2 = grad[0, z, y], grad[1, z, y], grad[2, z, y]
+        gradient_row(flat, stride, cells, parts, weight, B, outside, out[z, y], g0, g1, g2)
         for x in range(W):
-            pz, py, px = locate(A, z, y, x, u[0, z, y, x], u[1, z, y, x], u[2, z, y, x])
-            ok = is_inside(pz, py, px, d, h, w)
-            inside[z, y, x] = ok
-            if ok:
-                iz, fz = split(pz, d)
-                iy, fy = split(py, h)
-                ix, fx = split(px, w)
-                v, gz, gy, gx = value_gradient(flat, (iz * h + iy) * w + ix, sz, sy, sx, fz, fy, fx)
-                gz *= unclamped(pz, d)
-                gy *= unclamped(py, h)
-                gx *= unclamped(px, w)
-                out[z, y, x] = v
-                grad[0, z, y, x] = B[0, 0] * gz + B[1, 0] * gy + B[2, 0] * gx
-                grad[1, z, y, x] = B[0, 1] * gz + B[1, 1] * gy + B[2, 1] * gx
-                grad[2, z, y, x] = B[0, 2] * gz + B[1, 2] * gy + B[2, 2] * gx
-            else:
-                out[z, y, x] = outside
-                grad[0, z, y, x] = 0.0
-                grad[1, z, y, x] = 0.0
-                grad[2, z, y, x] = 0.0
+            inside[z, y, x] = weight[x] > 0.0
 
 
 @exclusive

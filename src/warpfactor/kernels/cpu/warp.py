@@ -1,68 +1,141 @@
-"""One row of the warped moving image with its weights and dM/du: the start of every cost kernel."""
+"""One row of points in the moving image, and what is read there: the start of every kernel that interpolates.
+
+A row is placed first (cell, fractions, weight) and read afterwards. Both loops are free of branches, so they run on the
+vector unit, gathers included: at 160x192x160, one thread, value and gradient take 9 ns a voxel against 24 in one loop.
+"""
 
 import numpy as np
 
-from .jit import inline, is_inside, locate, serial, split, unclamped, value, value_gradient
+from .jit import inline, serial, value, value_gradient
+
+PARTS = 6  # fractions along z, y, x; then 1 where the value changes along that axis, 0 in the rim that holds the edge value
+NEAR = np.float32(0.5)  # ITK's rule: a point belongs to the image up to half a voxel beyond the outermost centres
 
 
 @inline
-def weight_at(pz, py, px, d, h, w, fixed_on, mmask):  # type: ignore[no-untyped-def]
-    """1 where the fixed mask, the moving image and the moving mask all hold the voxel."""
-    ok = fixed_on & is_inside(pz, py, px, d, h, w)
-    if ok & (mmask.size > 1):
-        iz = min(int(np.floor(pz + 0.5)), d - 1)
-        iy = min(int(np.floor(py + 0.5)), h - 1)
-        ix = min(int(np.floor(px + 0.5)), w - 1)
-        ok = mmask[iz, iy, ix] > 0
-    return ok
+def scratch(n):  # type: ignore[no-untyped-def]
+    """Buffers for a row of n points: cells (flat index of the lowest corner) and parts."""
+    return np.empty(n, np.uint32), np.empty((PARTS, n), np.float32)
+
+
+@inline
+def clamp(p, n):  # type: ignore[no-untyped-def]
+    """Coordinate held inside [0, n-1], its cell and its fraction; a NaN gives cell 0."""
+    q = min(max(p, 0.0), n - 1.0)
+    i = max(min(np.int32(q), np.int32(max(n - 2, 0))), np.int32(0))
+    return q, i, np.float32(q - i)
 
 
 @serial
-def sample_row(img, stride, u, A, B, fmask, mmask, z, y, want, M, w_row, slot, grad):  # type: ignore[no-untyped-def]
-    """Fill row (slot, y) of warped values and weights, and row (z, y) of dM/du if it is wanted."""
-    d, h, w = img.shape
-    sz, sy, sx = stride
-    flat = img.ravel()
-    masked = fmask.size > 1
-    for x in range(M.shape[2]):
-        pz, py, px = locate(A, z, y, x, u[0, z, y, x], u[1, z, y, x], u[2, z, y, x])
-        fixed_on = (fmask[z, y, x] > 0) if masked else True
-        v = gz = gy = gx = np.float32(0.0)
-        ok = weight_at(pz, py, px, d, h, w, fixed_on, mmask)
-        if ok:
-            iz, fz = split(pz, d)
-            iy, fy = split(py, h)
-            ix, fx = split(px, w)
-            b = (iz * h + iy) * w + ix
-            if want:
-                v, gz, gy, gx = value_gradient(flat, b, sz, sy, sx, fz, fy, fx)
-                gz *= unclamped(pz, d)
-                gy *= unclamped(py, h)
-                gx *= unclamped(px, w)
-            else:
-                v = value(flat, b, sz, sy, sx, fz, fy, fx)
-        M[slot, y, x] = v
-        w_row[slot, y, x] = np.float32(1.0) if ok else np.float32(0.0)
-        if want:
-            grad[0, z, y, x] = B[0, 0] * gz + B[1, 0] * gy + B[2, 0] * gx
-            grad[1, z, y, x] = B[0, 1] * gz + B[1, 1] * gy + B[2, 1] * gx
-            grad[2, z, y, x] = B[0, 2] * gz + B[1, 2] * gy + B[2, 2] * gx
+def place_row(u0, u1, u2, A, z, y, shape, cells, parts, weight):  # type: ignore[no-untyped-def]
+    """Place the points A (x + u(x)) of row (z, y) in an image; weight 1 where they are inside it, else 0."""
+    d, h, w = shape
+    cz = A[0, 0] * z + A[0, 1] * y + A[0, 3]
+    cy = A[1, 0] * z + A[1, 1] * y + A[1, 3]
+    cx = A[2, 0] * z + A[2, 1] * y + A[2, 3]
+    zz, zy, zx = A[0, 0], A[0, 1], A[0, 2]
+    yz, yy, yx = A[1, 0], A[1, 1], A[1, 2]
+    xz, xy, xx = A[2, 0], A[2, 1], A[2, 2]
+    fz, fy, fx, kz, ky, kx = parts[0], parts[1], parts[2], parts[3], parts[4], parts[5]
+    one, zero = np.float32(1.0), np.float32(0.0)
+    for x in range(cells.shape[0]):
+        a, b, c = np.float64(u0[x]), np.float64(u1[x]), x + np.float64(u2[x])
+        pz = cz + zz * a + zy * b + zx * c
+        py = cy + yz * a + yy * b + yx * c
+        px = cx + xz * a + xy * b + xx * c
+        qz, iz, fz[x] = clamp(pz, d)
+        qy, iy, fy[x] = clamp(py, h)
+        qx, ix, fx[x] = clamp(px, w)
+        kz[x] = one if pz == qz else zero
+        ky[x] = one if py == qy else zero
+        kx[x] = one if px == qx else zero
+        cells[x] = (iz * h + iy) * w + ix
+        far = max(max(abs(pz - qz), abs(py - qy)), abs(px - qx))
+        weight[x] = one if far <= NEAR else zero
 
 
 @serial
-def symmetrize_row(F, z, y, rho, turn, grad):  # type: ignore[no-untyped-def]
+def mask_row(fmask, mmask, z, y, stride, cells, parts, weight):  # type: ignore[no-untyped-def]
+    """Weight 0 where the fixed mask or the nearest voxel of the moving mask is off; masks of one voxel stand for none."""
+    if fmask.size > 1:
+        for x in range(weight.shape[0]):
+            weight[x] = weight[x] if fmask[z, y, x] > 0 else np.float32(0.0)
+    if mmask.size > 1:
+        flat = mmask.ravel()
+        sz, sy, sx = stride
+        for x in range(weight.shape[0]):
+            b = np.int64(cells[x])
+            b += sz if parts[0, x] >= NEAR else 0
+            b += sy if parts[1, x] >= NEAR else 0
+            b += sx if parts[2, x] >= NEAR else 0
+            weight[x] = weight[x] if flat[b] > 0 else np.float32(0.0)
+
+
+@serial
+def value_row(flat, stride, cells, parts, weight, outside, out):  # type: ignore[no-untyped-def]
+    """Image values at the points of a row; `outside` where the weight is zero."""
+    sz, sy, sx = np.uint32(stride[0]), np.uint32(stride[1]), np.uint32(stride[2])
+    fz, fy, fx = parts[0], parts[1], parts[2]
+    for x in range(out.shape[0]):
+        v = value(flat, cells[x], sz, sy, sx, fz[x], fy[x], fx[x])
+        out[x] = v if weight[x] > 0.0 else outside
+
+
+@serial
+def gradient_row(flat, stride, cells, parts, weight, B, outside, out, g0, g1, g2):  # type: ignore[no-untyped-def]
+    """As `value_row`, with the derivatives by the displacement; zero where the weight is zero."""
+    sz, sy, sx = np.uint32(stride[0]), np.uint32(stride[1]), np.uint32(stride[2])
+    fz, fy, fx, kz, ky, kx = parts[0], parts[1], parts[2], parts[3], parts[4], parts[5]
+    zz, zy, zx = B[0, 0], B[0, 1], B[0, 2]
+    yz, yy, yx = B[1, 0], B[1, 1], B[1, 2]
+    xz, xy, xx = B[2, 0], B[2, 1], B[2, 2]
+    zero = np.float32(0.0)
+    for x in range(out.shape[0]):
+        v, a, b, c = value_gradient(flat, cells[x], sz, sy, sx, fz[x], fy[x], fx[x])
+        on = weight[x] > 0.0
+        a, b, c = a * kz[x], b * ky[x], c * kx[x]
+        out[x] = v if on else outside
+        g0[x] = zz * a + yz * b + xz * c if on else zero
+        g1[x] = zy * a + yy * b + xy * c if on else zero
+        g2[x] = zx * a + yx * b + xx * c if on else zero
+
+
+@serial
+def sample_row(img, stride, u, A, B, fmask, mmask, z, y, want, M, weight, room, grad):  # type: ignore[no-untyped-def]
+    """Fill a row of warped values and weights, and row (z, y) of dM/du if it is wanted."""
+    cells, parts = room
+    place_row(u[0, z, y], u[1, z, y], u[2, z, y], A, z, y, img.shape, cells, parts, weight)
+    mask_row(fmask, mmask, z, y, stride, cells, parts, weight)
+    outside = M.dtype.type(0.0)
+    if want:
+        g0, g1, g2 = grad[0, z, y], grad[1, z, y], grad[2, z, y]
+        gradient_row(img.ravel(), stride, cells, parts, weight, B, outside, M, g0, g1, g2)
+    else:
+        value_row(img.ravel(), stride, cells, parts, weight, outside, M)
+
+
+@serial
+def symmetrize_row(F, z, y, rho, grad):  # type: ignore[no-untyped-def]
     """dM/du <- (dM/du + rho dF/dx) / 2 along a row, where rho is not zero."""
     D, H, W = F.shape
     z0, z1 = max(z - 1, 0), min(z + 1, D - 1)
     y0, y1 = max(y - 1, 0), min(y + 1, H - 1)
     kz = np.float32(0.5 / max(z1 - z0, 1))
     ky = np.float32(0.5 / max(y1 - y0, 1))
-    half = np.float32(0.5)
+    half, one = np.float32(0.5), np.float32(1.0)
+    below, above, before, after = F[z0, y], F[z1, y], F[z, y0], F[z, y1]
+    row = F[z, y]
+    g0, g1, g2 = grad[0, z, y], grad[1, z, y], grad[2, z, y]
     for x in range(W):
-        q = rho[turn, y, x]
-        x0, x1 = max(x - 1, 0), min(x + 1, W - 1)
-        kx = half / np.float32(max(x1 - x0, 1))
-        own = half if q != 0.0 else np.float32(1.0)
-        grad[0, z, y, x] = own * grad[0, z, y, x] + q * kz * (F[z1, y, x] - F[z0, y, x])
-        grad[1, z, y, x] = own * grad[1, z, y, x] + q * ky * (F[z, y1, x] - F[z, y0, x])
-        grad[2, z, y, x] = own * grad[2, z, y, x] + q * kx * (F[z, y, x1] - F[z, y, x0])
+        q = rho[x]
+        own = half if q != 0.0 else one
+        g0[x] = own * g0[x] + q * kz * (above[x] - below[x])
+        g1[x] = own * g1[x] + q * ky * (after[x] - before[x])
+        g2[x] = own * g2[x]
+    quarter = np.float32(0.25)
+    left, right, inner, ratio = row[:-2], row[2:], g2[1:-1], rho[1:-1]
+    for x in range(W - 2):
+        inner[x] += quarter * ratio[x] * (right[x] - left[x])
+    if W > 1:
+        g2[0] += half * rho[0] * (row[1] - row[0])
+        g2[W - 1] += half * rho[W - 1] * (row[W - 1] - row[W - 2])
