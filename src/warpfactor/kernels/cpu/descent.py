@@ -9,7 +9,7 @@ from torch import Tensor
 
 from warpfactor.kernels.reference import descent as reference
 
-from .filters import column_sums, plane_sums, row_sums
+from .filters import column_sums, padded, plane_sums, row_sums
 from .jit import array, exclusive, inline, parallel, serial
 
 FORMS = {"pointwise": 0, "root": 1, "plain": 2}
@@ -98,12 +98,12 @@ def _products(g, weights, z, y, low, high):  # type: ignore[no-untyped-def]
     wz, wy, wx = weights
     for x in range(g.shape[3]):
         a, b, c = wz * g[0, z, y, x], wy * g[1, z, y, x], wx * g[2, z, y, x]
-        low[0, x] = a * a
-        low[1, x] = a * b
-        low[2, x] = a * c
-        high[0, x] = b * b
-        high[1, x] = b * c
-        high[2, x] = c * c
+        low[0, 0, x] = a * a
+        low[1, 0, x] = a * b
+        low[2, 0, x] = a * c
+        high[0, 0, x] = b * b
+        high[1, 0, x] = b * c
+        high[2, 0, x] = c * c
 
 
 @serial
@@ -152,18 +152,19 @@ def _tile(g, radius, damping, weights, residual, taps):  # type: ignore[no-untyp
     for z in range(D + rz):
         for y in prange(H):
             if z < D:
-                low = np.empty((3, W), np.float32)
-                high = np.empty((3, W), np.float32)
+                low = np.empty((3, 1, W), np.float32)
+                high = np.empty((3, 1, W), np.float32)
                 _products(g, weights, z, y, low, high)
-                row_sums(low, rx, taps, True, T[:3, y])
-                row_sums(high, rx, taps, True, T[3:, y])
+                lines = padded(1, W, rx)
+                row_sums(low, rx, taps, True, lines, T[:3], y)
+                row_sums(high, rx, taps, True, lines, T[3:], y)
             else:
                 T[:, y, :] = 0.0
         zo = z - rz
         for k in prange(chunks):
             y0, y1 = k * H // chunks, (k + 1) * H // chunks
             acc = np.empty((BLOCKS, W))
-            rows = np.empty((BLOCKS, W), np.float32)
+            rows = np.empty((BLOCKS, 1, W), np.float32)
             for y in range(y0, y1):
                 column_sums(T, y, y == y0, ry, taps, True, acc, rows)
                 plane_sums(rows, S, y, z, taps, True, Z)

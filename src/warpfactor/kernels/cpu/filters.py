@@ -1,6 +1,8 @@
-"""Window sums along one axis, the parts of the streaming LNCC kernel: running sums for boxes, taps for Gaussians.
+"""Window sums along one axis, the parts of the streaming LNCC kernel: boxes and Gaussians of any size.
 
-Running sums are kept in double precision, so they do not drift along a row, a column or the stack of planes.
+Along x a box is a sum of sums over 1, 2, 4, ... voxels, so its cost hardly grows with its size. Along y and z boxes are
+running sums, in double precision, so they do not drift along a column or the stack of planes. Indices are unsigned
+(`offset`): a sum of signed ones might be negative, and the test for that keeps a loop off the vector unit.
 """
 
 import math
@@ -8,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .jit import serial
+from .jit import inline, offset, serial
 
 
 def gaussian_taps(radius: int) -> Any:
@@ -17,148 +19,112 @@ def gaussian_taps(radius: int) -> Any:
     return np.array([math.exp(-0.5 * (k / s) ** 2) for k in range(-radius, radius + 1)])
 
 
-@serial
-def product_sums(F, M, w, z, slot, y, r, dst):  # type: ignore[no-untyped-def]
-    """Box sums along a row of w, wF, wM, wFF, wMM, wFM: six independent chains in one loop."""
-    n = F.shape[2]
-    s0 = s1 = s2 = s3 = s4 = s5 = 0.0
-    for x in range(n + r):
-        if x < n:
-            a = np.float64(w[slot, y, x])
-            p = np.float64(F[z, y, x]) if a > 0.0 else 0.0
-            q = np.float64(M[slot, y, x])
-            f = a * p
-            m = a * q
-            s0 += a
-            s1 += f
-            s2 += m
-            s3 += f * p
-            s4 += m * q
-            s5 += f * q
-        if x > 2 * r:
-            j = x - 2 * r - 1
-            a = np.float64(w[slot, y, j])
-            p = np.float64(F[z, y, j]) if a > 0.0 else 0.0
-            q = np.float64(M[slot, y, j])
-            f = a * p
-            m = a * q
-            s0 -= a
-            s1 -= f
-            s2 -= m
-            s3 -= f * p
-            s4 -= m * q
-            s5 -= f * q
-        if x >= r:
-            i = x - r
-            dst[0, y, i] = np.float32(s0)
-            dst[1, y, i] = np.float32(s1)
-            dst[2, y, i] = np.float32(s2)
-            dst[3, y, i] = np.float32(s3)
-            dst[4, y, i] = np.float32(s4)
-            dst[5, y, i] = np.float32(s5)
+@inline
+def padded(rows, n, r):  # type: ignore[no-untyped-def]
+    """`rows` lines of n voxels with r zeros at both ends, and two more to work in."""
+    return np.zeros((rows + 2, n + 2 * r), np.float32)
 
 
 @serial
-def product_taps(F, M, w, z, slot, y, r, taps, dst):  # type: ignore[no-untyped-def]
-    """As `product_sums`, for a Gaussian window."""
-    n = F.shape[2]
-    for x in range(n):
-        s0 = s1 = s2 = s3 = s4 = s5 = 0.0
-        for j in range(max(0, x - r), min(n, x + r + 1)):
-            a = taps[j - x + r] * w[slot, y, j]
-            p = F[z, y, j] if a > 0.0 else np.float32(0.0)
-            f = a * p
-            m = a * M[slot, y, j]
-            s0 += a
-            s1 += f
-            s2 += m
-            s3 += f * p
-            s4 += m * M[slot, y, j]
-            s5 += f * M[slot, y, j]
-        dst[0, y, x] = np.float32(s0)
-        dst[1, y, x] = np.float32(s1)
-        dst[2, y, x] = np.float32(s2)
-        dst[3, y, x] = np.float32(s3)
-        dst[4, y, x] = np.float32(s4)
-        dst[5, y, x] = np.float32(s5)
-
-
-@serial
-def row_sums(src, r, taps, box, dst):  # type: ignore[no-untyped-def]
-    """Window sums along x of three rows at once, the window truncated at the ends."""
-    n = src.shape[1]
-    if box:
-        s0 = s1 = s2 = 0.0
-        for x in range(n + r):
-            if x < n:
-                s0 += src[0, x]
-                s1 += src[1, x]
-                s2 += src[2, x]
-            if x > 2 * r:
-                j = x - 2 * r - 1
-                s0 -= src[0, j]
-                s1 -= src[1, j]
-                s2 -= src[2, j]
-            if x >= r:
-                dst[0, x - r] = np.float32(s0)
-                dst[1, x - r] = np.float32(s1)
-                dst[2, x - r] = np.float32(s2)
-    else:
+def window_row(lines, i, r, taps, box, dst, q, y):  # type: ignore[no-untyped-def]
+    """dst[q, y, x] = sum over the window of lines[i, x : x + 2r + 1]; the last two lines are overwritten."""
+    n = offset(dst.shape[2])
+    i, q, y = offset(i), offset(q), offset(y)
+    if not box:
         for x in range(n):
-            s0 = s1 = s2 = 0.0
-            for j in range(max(0, x - r), min(n, x + r + 1)):
-                t = taps[j - x + r]
-                s0 += t * src[0, j]
-                s1 += t * src[1, j]
-                s2 += t * src[2, j]
-            dst[0, x] = np.float32(s0)
-            dst[1, x] = np.float32(s1)
-            dst[2, x] = np.float32(s2)
+            s = 0.0
+            for k in range(offset(2 * r + 1)):
+                s += taps[k] * lines[i, x + k]
+            dst[q, y, x] = np.float32(s)
+        return
+    for x in range(n):
+        dst[q, y, x] = lines[i, x]
+    spare = offset(lines.shape[0] - 2)
+    length, start, size, left = offset(lines.shape[1]), offset(1), offset(1), r
+    while left > 0:  # line i holds sums over `size` voxels; the window is one voxel and the bits of 2r
+        for x in range(length - size - size + offset(1)):
+            lines[spare, x] = lines[i, x] + lines[i, x + size]
+        size += size
+        if left & 1:
+            for x in range(n):
+                dst[q, y, x] += lines[spare, x + start]
+            start += size
+        i, spare = spare, offset(2 * lines.shape[0] - 3) - spare
+        left >>= 1
+
+
+@serial
+def product_sums(F, M, w, z, slot, y, r, taps, box, lines, dst):  # type: ignore[no-untyped-def]
+    """Window sums along row y of w, wF, wM, wFF, wMM, wFM into dst[:, y]; `lines` from padded(6, n, r)."""
+    pad = offset(r)
+    for x in range(offset(F.shape[2])):
+        a = w[slot, y, x]
+        f = F[z, y, x] if a > 0.0 else np.float32(0.0)
+        m = M[slot, y, x]
+        lines[0, x + pad] = a
+        lines[1, x + pad] = f
+        lines[2, x + pad] = m
+        lines[3, x + pad] = f * f
+        lines[4, x + pad] = m * m
+        lines[5, x + pad] = f * m
+    for q in range(6):
+        window_row(lines, q, r, taps, box, dst, q, y)
+
+
+@serial
+def row_sums(src, r, taps, box, lines, dst, y):  # type: ignore[no-untyped-def]
+    """Window sums along x of the rows src[:, 0] into dst[:, y]; `lines` from padded(1, n, r)."""
+    pad = offset(r)
+    for q in range(src.shape[0]):
+        for x in range(offset(src.shape[2])):
+            lines[0, x + pad] = src[q, 0, x]
+        window_row(lines, 0, r, taps, box, dst, q, y)
 
 
 @serial
 def column_sums(src, y, fresh, r, taps, box, acc, rows):  # type: ignore[no-untyped-def]
-    """Window sums along y at row y of every plane in src; `acc` carries the running sums from row to row.
+    """Window sums along y at row y of every plane in src into rows[:, 0].
 
-    `fresh` starts the running sums anew, at the first row of a chunk.
+    `acc` carries the running sums from row to row; `fresh` starts them anew, at the first row of a chunk.
     """
-    Q, H, n = src.shape
-    lo = max(0, y - r)
-    hi = min(H - 1, y + r)
-    for q in range(Q):
+    Q, H, _ = src.shape
+    n = offset(src.shape[2])
+    lo, hi = max(0, y - r), min(H - 1, y + r)
+    enters, leaves = offset(hi), offset(max(0, lo - 1))
+    for q in range(offset(Q)):
         if fresh or not box:
             for x in range(n):
                 acc[q, x] = 0.0
             for j in range(lo, hi + 1):
                 t = 1.0 if box else taps[j - y + r]
+                line = offset(j)
                 for x in range(n):
-                    acc[q, x] += t * src[q, j, x]
+                    acc[q, x] += t * src[q, line, x]
         else:
-            if y + r < H:
-                for x in range(n):
-                    acc[q, x] += src[q, hi, x]
-            if y > r:
-                for x in range(n):
-                    acc[q, x] -= src[q, lo - 1, x]
+            plus, minus = (1.0 if y + r < H else 0.0), (1.0 if y > r else 0.0)
+            for x in range(n):
+                acc[q, x] += plus * src[q, enters, x] - minus * src[q, leaves, x]
         for x in range(n):
-            rows[q, x] = np.float32(acc[q, x])
+            rows[q, 0, x] = np.float32(acc[q, x])
 
 
 @serial
 def plane_sums(rows, ring, y, z, taps, box, total):  # type: ignore[no-untyped-def]
-    """Put row y of plane z into the ring of planes and bring the window sums along z up to date."""
-    Q, K, _, n = ring.shape
-    slot = z % K
-    for q in range(Q):
+    """Put row y of plane z, rows[:, 0], into the ring of planes and bring the window sums along z up to date."""
+    Q, K, _, _ = ring.shape
+    n, line, slot = offset(ring.shape[3]), offset(y), offset(z % K)
+    for q in range(offset(Q)):
         if box:
             for x in range(n):
-                total[q, y, x] += np.float64(rows[q, x]) - np.float64(ring[q, slot, y, x])
-                ring[q, slot, y, x] = rows[q, x]
+                entered = rows[q, 0, x]
+                total[q, line, x] += np.float64(entered) - np.float64(ring[q, slot, line, x])
+                ring[q, slot, line, x] = entered
         else:
             for x in range(n):
-                ring[q, slot, y, x] = rows[q, x]
-                total[q, y, x] = 0.0
+                ring[q, slot, line, x] = rows[q, 0, x]
+                total[q, line, x] = 0.0
             for k in range(K):
-                i = (z + 1 + k) % K
+                t = taps[k]
+                plane = offset((z + 1 + k) % K)
                 for x in range(n):
-                    total[q, y, x] += taps[k] * ring[q, i, y, x]
+                    total[q, line, x] += t * ring[q, plane, line, x]

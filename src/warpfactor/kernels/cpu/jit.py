@@ -15,6 +15,8 @@ import numpy as np
 import torch
 from numba import njit
 
+from .cache import kept
+
 # The streaming kernels meet at a barrier for every plane. Threads of the OpenMP layer spin there, and on a machine that
 # has anything else to do each barrier then costs a scheduler's time slice: at 80x96x80 with one other busy process LNCC
 # took 1430 ns a voxel against 94 with Numba's own work queue (two cores). A choice made by the user stays.
@@ -25,9 +27,11 @@ if _config.THREADING_LAYER == "default":
 _queue = threading.RLock()
 
 FLAGS = {"contract", "nsz", "arcp", "reassoc", "afn"}
-parallel = njit(parallel=True, fastmath=FLAGS, error_model="numpy", cache=True, nogil=True)
-serial = njit(fastmath=FLAGS, error_model="numpy", cache=True, nogil=True)
+parallel = kept(njit(parallel=True, fastmath=FLAGS, error_model="numpy", nogil=True))
+serial = kept(njit(fastmath=FLAGS, error_model="numpy", nogil=True))
 inline = njit(fastmath=FLAGS, error_model="numpy", inline="always")
+
+offset = numba.uint64  # type of indices that are sums, see filters.py
 
 NO_MASK = np.ones((1, 1, 1), np.uint8)
 NO_GRADIENT = np.zeros((3, 1, 1, 1), np.float32)

@@ -14,14 +14,14 @@ import numpy as np
 from numba import prange
 from torch import Tensor
 
-from .filters import column_sums, gaussian_taps, plane_sums, product_sums, product_taps, row_sums
+from .filters import column_sums, gaussian_taps, padded, plane_sums, product_sums, row_sums
 from .jit import NO_GRADIENT, array, exclusive, mask_array, matrix_array, parallel, serial, strides
 from .warp import sample_row, scratch, symmetrize_row
 
 SUMS = 6  # w, wF, wM, wFF, wMM, wFM
 ADJOINTS = 3  # a, b and (b mM - a mF), each over n: the gradient is F box(a) - M box(b) + box(b mM - a mF)
 CHUNKS = 8  # of rows; fixed, so that the result does not depend on the number of threads
-BATCH = 8  # planes between two barriers; a barrier costs up to 0.1 ms
+BATCH = 4  # planes between two barriers; a barrier costs up to 0.1 ms
 
 
 @serial
@@ -35,38 +35,35 @@ def _correlate(Z, F, M, w, zc, y, flat, flags, A3, rho):  # type: ignore[no-unty
     turn = zc % rho.shape[0]
     total = 0.0
     count = 0.0
+    zero, one, two = np.float32(0.0), np.float32(1.0), np.float32(2.0)
     for x in range(F.shape[2]):
         inv = 1.0 / max(Z[0, y, x], 1e-9)
         mF = Z[1, y, x] * inv
         mM = Z[2, y, x] * inv
         vF = Z[3, y, x] * inv - mF * mF
         vM = Z[4, y, x] * inv - mM * mM
-        c = Z[5, y, x] * inv - mF * mM
         counted = (w[slot, y, x] > 0.0) & (vF > flat[0])
         live = counted & (vM > flat[1])
-        vF = vF if live else 1.0
-        vM = vM if live else 1.0
-        c = c if live else 0.0
-        ratio = np.sqrt(vM / vF)
-        if squared:
-            a = 2.0 * c / (vF * vM)
-            cc = 0.5 * a * c
-        else:
-            a = 1.0 / (ratio * vF)
-            cc = a * c
-        inv = inv if live else 0.0
-        b = a * c / vM * inv
-        a *= inv
-        total += (1.0 - cc) if counted else 0.0
+        # The differences above need double precision; what follows does not.
+        c = np.float32(Z[5, y, x] * inv - mF * mM) if live else zero
+        by_F = one / (np.float32(vF) if live else one)
+        sM = np.float32(vM) if live else one
+        by_M = one / sM
+        ratio = np.sqrt(sM * by_F)
+        a = two * c * by_F * by_M if squared else ratio * by_M
+        cc = c * by_F * c * by_M if squared else a * c
+        share = np.float32(inv) if live else zero
+        b = a * c * by_M * share
+        a *= share
+        total += np.float64(one - cc) if counted else 0.0
         count += 1.0 if counted else 0.0
-        rho[turn, y, x] = np.float32(np.copysign(ratio, c) if live else 0.0)
-        if exact:
-            A3[0, y, x] = np.float32(a)
-            A3[1, y, x] = np.float32(b)
-            A3[2, y, x] = np.float32(b * mM - a * mF)
-        else:
-            own = b * (M[slot, y, x] - mM) - a * (F[zc, y, x] - mF)
-            A3[0, y, x] = np.float32(own) if live else np.float32(0.0)
+        rho[turn, y, x] = np.copysign(ratio, c) if live else zero
+        shift = b * np.float32(mM) - a * np.float32(mF)
+        own = b * M[slot, y, x] - a * F[zc, y, x] - shift
+        own = own if live else zero
+        A3[0, y, x] = a if exact else own
+        A3[1, y, x] = b
+        A3[2, y, x] = shift
     return total, count
 
 
@@ -91,15 +88,16 @@ def _leave(z, lag, y0, y1, F, A3, S2, Z2, rho, M, w, radius, taps, flags, grad):
     box, _, exact, symmetric, _ = flags
     n = F.shape[2]
     acc = np.empty((ADJOINTS, n))
-    rows = np.empty((ADJOINTS, n), np.float32)
-    sums = np.empty((ADJOINTS, n), np.float32)
+    rows = np.empty((ADJOINTS, 1, n), np.float32)
+    sums = np.empty((ADJOINTS, 1, n), np.float32)
+    lines = padded(1, n, rx)
     zo = z - lag
     if zo >= F.shape[0]:
         return
     for y in range(y0, y1):
         if exact:
             column_sums(A3, y, y == y0, ry, taps[1], box, acc, rows)
-            row_sums(rows, rx, taps[2], box, sums)
+            row_sums(rows, rx, taps[2], box, lines, sums, 0)
             plane_sums(sums, S2, y, z, taps[0], box, Z2)
         else:
             for x in range(n):
@@ -115,13 +113,11 @@ def _enter(z, y0, y1, F, img, stride, u, A, B, fmask, mmask, radius, taps, flags
     """Rows y0..y1 of plane z: sample them and sum their products along x."""
     slot = z % M.shape[0]
     room = scratch(F.shape[2])
+    lines = padded(SUMS, F.shape[2], radius[2])
     for y in range(y0, y1):
         if z < F.shape[0]:
             sample_row(img, stride, u, A, B, fmask, mmask, z, y, flags[4], M[slot, y], w[slot, y], room, grad)
-            if flags[0]:
-                product_sums(F, M, w, z, slot, y, radius[2], T)
-            else:
-                product_taps(F, M, w, z, slot, y, radius[2], taps[2], T)
+            product_sums(F, M, w, z, slot, y, radius[2], taps[2], flags[0], lines, T)
         else:
             T[:, y, :] = 0.0
 
@@ -132,7 +128,7 @@ def _sum(z, y0, y1, F, M, w, T, S, Z, A3, rho, radius, taps, flat, flags):  # ty
     D, _, n = F.shape
     zc = z - radius[0]
     acc = np.empty((SUMS, n))
-    rows = np.empty((SUMS, n), np.float32)
+    rows = np.empty((SUMS, 1, n), np.float32)
     total = 0.0
     count = 0.0
     for y in range(y0, y1):

@@ -8,7 +8,9 @@ import numpy as np
 
 from .jit import inline, serial, value, value_gradient
 
-PARTS = 6  # fractions along z, y, x; then 1 where the value changes along that axis, 0 in the rim that holds the edge value
+PARTS = (
+    6  # fractions along z, y, x; then 1 where the value changes along that axis, 0 in the rim that holds the edge value
+)
 NEAR = np.float32(0.5)  # ITK's rule: a point belongs to the image up to half a voxel beyond the outermost centres
 
 
@@ -56,7 +58,7 @@ def place_row(u0, u1, u2, A, z, y, shape, cells, parts, weight):  # type: ignore
 
 @serial
 def mask_row(fmask, mmask, z, y, stride, cells, parts, weight):  # type: ignore[no-untyped-def]
-    """Weight 0 where the fixed mask or the nearest voxel of the moving mask is off; masks of one voxel stand for none."""
+    """Weight 0 where the fixed mask or the nearest voxel of the moving mask is off; one voxel stands for no mask."""
     if fmask.size > 1:
         for x in range(weight.shape[0]):
             weight[x] = weight[x] if fmask[z, y, x] > 0 else np.float32(0.0)
