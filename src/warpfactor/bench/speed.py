@@ -1,0 +1,91 @@
+"""Run the measurements of `bench speed` one after the other, each in a fresh process, from a folder that can go on."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from warpfactor.bench.runner import code_hash
+from warpfactor.bench.speed_job import Job
+from warpfactor.io import atomic_path
+
+RUNS = "runs"
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A job and what came of it.
+
+    Attributes:
+        job: as it was run.
+        figures: plain data; empty if it failed.
+        failure: why, in a sentence; empty if it did not.
+    """
+
+    job: Job
+    figures: dict[str, Any]
+    failure: str = ""
+
+
+Watcher = Callable[[int, int, Job], None]
+
+
+def run_all(
+    jobs: Sequence[Job], folder: Path, *, again: bool = False, watch: Watcher | None = None
+) -> list[Measurement]:
+    """Every job; those that the folder holds, measured by the same code, are not run again.
+
+    Args:
+        folder: of the results; made if missing.
+        again: run all.
+        watch: called before every job that is run, with its number, the number of all, and the job.
+    """
+    found = []
+    for number, job in enumerate(jobs):
+        path = folder / RUNS / f"{job.key}.json"
+        kept = None if again else _read(path, job)
+        if kept is None:
+            if watch is not None:
+                watch(number, len(jobs), job)
+            kept = _run(job)
+            _write(kept, path)
+        found.append(kept)
+    return found
+
+
+def _run(job: Job) -> Measurement:
+    command = [sys.executable, "-m", "warpfactor.bench.speed_worker"]
+    done = subprocess.run(
+        command, input=json.dumps(asdict(job)), capture_output=True, text=True, env=_environment(job.threads)
+    )
+    if done.returncode == 0:
+        return Measurement(job, json.loads(done.stdout.splitlines()[-1]))
+    said = done.stderr.strip().splitlines()
+    killed = f"The process was killed by signal {-done.returncode}; signal 9 usually means that the memory was full."
+    return Measurement(job, {}, killed if done.returncode < 0 else said[-1] if said else "It said nothing.")
+
+
+def _environment(threads: int) -> dict[str, str]:
+    """Every library keeps to its threads, from its import on."""
+    names = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS")
+    return {**os.environ, **dict.fromkeys(names, str(threads))}
+
+
+def _write(measurement: Measurement, path: Path) -> None:
+    with atomic_path(path, force=True) as temporary:
+        temporary.write_text(json.dumps({"code": code_hash(), **asdict(measurement)}), encoding="utf-8")
+
+
+def _read(path: Path, job: Job) -> Measurement | None:
+    if not path.exists():
+        return None
+    entries = json.loads(path.read_text(encoding="utf-8"))
+    if entries["code"] != code_hash() or entries["failure"]:
+        return None
+    return Measurement(job, entries["figures"])

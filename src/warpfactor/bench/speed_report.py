@@ -1,0 +1,58 @@
+"""The files of `bench speed`: tables as CSV, JSON and Markdown, and the picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from warpfactor.bench import machine
+from warpfactor.bench.speed import Measurement
+from warpfactor.bench.speed_claims import claim_table
+from warpfactor.bench.speed_job import Plan
+from warpfactor.bench.speed_plot import draw
+from warpfactor.bench.speed_tables import (
+    comparison_table,
+    efficiency_table,
+    iteration_table,
+    pair_table,
+    part_table,
+    start_table,
+    window_table,
+)
+from warpfactor.bench.tables import Table, write_tables
+
+NAME = "speed"
+NOTES = """\
+An iteration is one of the level solver at full resolution, float32 images, one channel, no masks, stop rules off; its
+time is the median after two that do not count. The scale-copy reads and writes three channels of the same size and runs
+after every iteration. CPU time is that of all threads together; other work on the machine changes it less.
+
+Memory is the high-water mark of a fresh process while a level runs, over what the process held after import and
+compilation; the two images themselves (8 bytes a voxel for cubes) are in it. LM, Adam and LM with rejection are the
+recipe `paper` (LNCC window 7), default is the recipe of that name (window 5, symmetric force, rejection). Greedy's
+iteration is the difference of two runs at full resolution, its memory that of its whole run.
+"""
+
+
+def tables(measurements: Sequence[Measurement], plan: Plan) -> list[Table]:
+    """Every table that has rows, the most detailed one first."""
+    found = [
+        iteration_table(measurements),
+        *(efficiency_table(measurements, metric) for metric in plan.metrics),
+        comparison_table(measurements),
+        window_table(measurements),
+        part_table(measurements),
+        pair_table(measurements),
+        start_table(measurements),
+        claim_table(measurements),
+    ]
+    return [table for table in found if table.rows]
+
+
+def write(measurements: Sequence[Measurement], plan: Plan, folder: Path) -> list[Path]:
+    """Write everything; return the files."""
+    notes = f"# Speed and memory\n\n{machine.sentence()}, {plan.threads} threads.\n\n{NOTES}"
+    extra = {"machine": machine.describe(), "threads": plan.threads}
+    written = write_tables(tables(measurements, plan), folder, NAME, notes=notes, extra=extra)
+    picture = draw(measurements, folder / f"{NAME}.png")
+    return [*written, *([picture] if picture is not None else [])]

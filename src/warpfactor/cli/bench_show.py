@@ -1,0 +1,126 @@
+"""What a benchmark shows while it runs and when it ends; for every command of `warpfactor bench`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from warpfactor.cli import show
+
+if TYPE_CHECKING:
+    from warpfactor.bench.method import Method
+    from warpfactor.bench.run import Run
+    from warpfactor.bench.runner import Progress as State
+    from warpfactor.bench.runner import Watcher
+    from warpfactor.bench.tables import Table
+
+FAILED, INTERRUPTED = 3, 130  # exit codes: some runs failed; stopped by Ctrl-C
+
+
+@contextmanager
+def watching(*, quiet: bool) -> Iterator[Watcher | None]:
+    """What to give to `run_all` as its watcher: a bar with the time left, plain lines, or nothing."""
+    if quiet:
+        yield None
+    elif sys.stderr.isatty():
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+        )
+        with Progress(*columns, console=Console(stderr=True)) as bar:
+            yield _Bar(bar)
+    else:
+        yield _line
+
+
+@contextmanager
+def resumable(folder: Path) -> Iterator[None]:
+    """On Ctrl-C say how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo(
+            f"warpfactor: Interrupted; what is done is in {folder}, the same command goes on from there.", err=True
+        )
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def announce_compilation(methods: Sequence[Method], *, quiet: bool) -> None:
+    """Say that the first run compiles, if it will."""
+    from warpfactor.bench.method import OURS
+    from warpfactor.kernels.cpu.cache import holdings
+
+    if not quiet and any(method.tool == OURS for method in methods) and not any(holdings().values()):
+        typer.echo(
+            f"the first run compiles the kernels, about {show.COMPILE_SECONDS} s, and is then repeated", err=True
+        )
+
+
+def print_tables(tables: Sequence[Table]) -> None:
+    """Tables as text, a title above each."""
+    from warpfactor.bench.tables import cells
+
+    for table in tables:
+        typer.echo(f"\n{table.title}")
+        typer.echo(show.table([column.title for column in table.columns], cells(table)), nl=False)
+
+
+def print_end(runs: Sequence[Run], written: Sequence[Path]) -> None:
+    """Where the results are, and what to be careful about."""
+    from warpfactor.bench.method import OURS
+    from warpfactor.bench.runner import code_hash
+
+    typer.echo(f"\nWritten   {', '.join(str(path) for path in written)}")
+    failed = [run for run in runs if not run.done]
+    if failed:
+        typer.echo(f"Failed    {len(failed)} of {len(runs)} runs; --retry-failed runs them again.")
+    old = [r for r in runs if r.done and r.entries.get("tool") == OURS and r.entries.get("code") != code_hash()]
+    if old:
+        typer.echo(
+            f"Careful   {len(old)} runs in this folder were made by other code of warpfactor than is installed now; "
+            "--again runs everything again."
+        )
+
+
+def exit_code(runs: Sequence[Run]) -> None:
+    """End with a code of its own if something failed, so that scripts notice."""
+    if any(not run.done for run in runs):
+        raise typer.Exit(FAILED)
+
+
+class _Bar:
+    """A live bar; runs that were there already do not count for the time left."""
+
+    def __init__(self, bar: Progress) -> None:
+        self._bar = bar
+        self._task = bar.add_task("starting", total=None)
+
+    def __call__(self, state: State) -> None:
+        if state.run is None:
+            self._bar.reset(self._task, total=state.total - state.done, description=f"{state.done} there already")
+            return
+        self._bar.update(self._task, completed=state.fresh, description=_name(state.run))
+
+
+def _line(state: State) -> None:
+    if state.run is None:
+        typer.echo(f"{state.done} of {state.total} runs are there already", err=True)
+        return
+    typer.echo(f"{state.done:>4} of {state.total}  {_name(state.run)}", err=True)
+
+
+def _name(run: Run) -> str:
+    if not run.done:
+        return f"{run.case}, {run.method}: failed, {run.reason}"
+    return f"{run.case}, {run.method}: {run.figures.get('wall_s', 0.0):.1f} s"
