@@ -1,9 +1,11 @@
 """Broken input gives one clear sentence on stderr and exit code 2, and leaves nothing behind."""
 
+import errno
 import gzip
 import os
 import resource
 import struct
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -75,7 +77,12 @@ def missing(folder):
 def truncated(folder):
     whole = (folder / "moving.nii.gz").read_bytes()
     (folder / "half.nii.gz").write_bytes(whole[: len(whole) // 2])
-    return register(folder, moving="half.nii.gz"), "half.nii.gz: is"
+    return register(folder, moving="half.nii.gz"), "half.nii.gz: is truncated, "
+
+
+def without_end(folder):
+    (folder / "end.nii.gz").write_bytes((folder / "moving.nii.gz").read_bytes()[:-3])
+    return register(folder, moving="end.nii.gz"), "end.nii.gz: is damaged at its end"
 
 
 def text(folder):
@@ -114,6 +121,11 @@ def zero_spacing(folder):
     return register(folder, moving="flat.nii"), "the voxel spacing is 0 x 1.5 x 1.5 mm"
 
 
+def flat_sform(folder):
+    header(folder, "singular.nii", 252, struct.pack("<2h", 0, 1) + bytes(24) + struct.pack("<12f", *[0.0] * 12))
+    return register(folder, moving="singular.nii"), "singular.nii: The voxel spacing 0 x 0 x 0 must be positive"
+
+
 def mismatched_mask(folder):
     write(folder, "small.nii.gz", torch.ones((8, 8, 8), dtype=torch.uint8), wf.Grid.from_spacing((8, 8, 8)))
     return register(folder, "--fixed-mask", folder / "small.nii.gz"), "does not lie on the grid of its image"
@@ -139,7 +151,13 @@ def lonely_labels(folder):
 
 def all_nan(folder):
     write(folder, "nan.nii.gz", torch.full(GRID.shape, torch.nan))
-    return register(folder, moving="nan.nii.gz"), "no voxel is left"
+    return register(folder, moving="nan.nii.gz"), "no voxel is left with a finite value; all are NaN or infinite"
+
+
+def nan_where_it_counts(folder):
+    write(folder, "nan.nii.gz", torch.full(GRID.shape, torch.nan))
+    mask = ("--moving-mask", folder / "mask.nii.gz")
+    return register(folder, *mask, moving="nan.nii.gz"), "no voxel is left inside its mask with a finite value"
 
 
 def constant(folder):
@@ -203,6 +221,15 @@ def wrong_value(folder):
     return register(folder, "--set", "deformable.step=far"), "deformable.step = 'far': a number is meant"
 
 
+def negative_sigma(folder):
+    sentence = "deformable.sigma_grad = -1: a number not below 0 is meant"
+    return register(folder, "--set", "deformable.sigma_grad=-1"), sentence
+
+
+def no_step(folder):
+    return register(folder, "--set", "deformable.step=0"), "deformable.step = 0: a number above 0 is meant"
+
+
 def no_value(folder):
     return register(folder, "--set", "deformable.step"), "write NAME=VALUE"
 
@@ -241,9 +268,8 @@ def folder_below_file(folder):
 
 
 def occupied_folder(folder):
-    return register(
-        folder, output="result"
-    ), "the folder is not empty; choose another one, or overwrite it with --force"
+    sentence = "the folder is not empty; choose another one, or overwrite it with --force"
+    return register(folder, output="result"), sentence
 
 
 def apply_without_transform(folder):
@@ -257,14 +283,7 @@ def apply_without_grid(folder):
 
 def apply_from_no_result(folder):
     (folder / "void").mkdir()
-    return [
-        "apply",
-        folder / "moving.nii.gz",
-        "-o",
-        folder / "x.nii.gz",
-        "--result",
-        folder / "void",
-    ], "no result folder"
+    return apply(folder, result="void"), "no result folder"
 
 
 def apply_to_nowhere(folder):
@@ -276,37 +295,17 @@ def apply_unknown_interpolation(folder):
 
 
 def apply_over_a_file(folder):
-    return [
-        "apply",
-        folder / "moving.nii.gz",
-        "-o",
-        folder / "mask.nii.gz",
-        "--result",
-        folder / "result",
-    ], "exists already; remove it, choose another name, or overwrite it with --force"
+    sentence = "exists already; remove it, choose another name, or overwrite it with --force"
+    return apply(folder, output="mask.nii.gz"), sentence
 
 
 def apply_to_unknown_format(folder):
-    return [
-        "apply",
-        folder / "moving.nii.gz",
-        "-o",
-        folder / "x.abc",
-        "--result",
-        folder / "result",
-    ], "cannot be written"
+    return apply(folder, output="x.abc"), "x.abc: cannot be written, no image format has this suffix; use .nii.gz"
 
 
 def points_without_columns(folder):
     (folder / "points.csv").write_text("a,b\n1,2\n")
-    return [
-        "apply",
-        folder / "points.csv",
-        "-o",
-        folder / "x.csv",
-        "--result",
-        folder / "result",
-    ], "needs columns named x"
+    return apply(folder, source="points.csv", output="x.csv"), "needs columns named x"
 
 
 def evaluate_nothing(folder):
@@ -330,13 +329,12 @@ def demo_too_small(folder):
 
 
 CASES = [
-    *(missing, truncated, text, empty_file, foreign_text, series, complex_values, no_dicom, zero_spacing),
-    *(mismatched_mask, empty_mask, empty_labels, labels_that_are_none, lonely_labels),
-    *(all_nan, constant, slice_to_volume, tiny, far_away, channel_without_partner),
+    *(missing, truncated, without_end, text, empty_file, foreign_text, series, complex_values, no_dicom),
+    *(zero_spacing, flat_sform, mismatched_mask, empty_mask, empty_labels, labels_that_are_none, lonely_labels),
+    *(all_nan, nan_where_it_counts, constant, slice_to_volume, tiny, far_away, channel_without_partner),
     *(unknown_recipe, broken_recipe, unknown_metric, metric_of_another_stage, unknown_linear_metric, levels_alone),
-    *(unknown_setting, wrong_value, no_value),
-    *(unknown_device, unknown_backend, no_threads, wrong_weights, missing_transform, broken_transform),
-    *(file_as_folder, folder_below_file, occupied_folder),
+    *(unknown_setting, wrong_value, negative_sigma, no_step, no_value, unknown_device, unknown_backend, no_threads),
+    *(wrong_weights, missing_transform, broken_transform, file_as_folder, folder_below_file, occupied_folder),
     *(apply_without_transform, apply_without_grid, apply_from_no_result, apply_to_nowhere, apply_over_a_file),
     *(apply_unknown_interpolation, apply_to_unknown_format, points_without_columns),
     *(evaluate_nothing, evaluate_one_map, evaluate_unknown_format, demo_of_two_axes, demo_too_small),
@@ -349,9 +347,31 @@ def test_broken_input_gives_one_sentence_and_leaves_nothing(case, files):
     refuse(files, arguments, sentence)
 
 
-def test_a_folder_that_may_not_be_written_is_refused_before_the_work(files, monkeypatch):
-    monkeypatch.setattr(os, "access", lambda _, mode: mode != os.W_OK)
-    refuse(files, register(files), "its place is not writable")
+@pytest.mark.parametrize("output", ["out", "there"])
+def test_a_folder_that_cannot_be_written_is_refused_before_the_work(files, monkeypatch, output):
+    (files / "there").mkdir()
+    make = Path.mkdir
+
+    def refuse_trial(self, *arguments, **options):
+        if self.name.endswith("-trial") and self.parent.name in (files.name, "there"):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        make(self, *arguments, **options)
+
+    def fail(*_, **__):
+        raise AssertionError("the registration was started")
+
+    monkeypatch.setattr(Path, "mkdir", refuse_trial)
+    monkeypatch.setattr("warpfactor.register.api.make_scene", fail)
+    refuse(files, register(files, output=output), "is not writable (Read-only file system); choose another one")
+    refuse(files, apply(files), "is not writable (Read-only file system); choose another one")
+
+
+def test_a_message_names_the_file_and_not_its_temporary_twin(files, monkeypatch):
+    def fail(image, name, **_):
+        raise RuntimeError(f"ERROR: cannot open {name} for writing")
+
+    monkeypatch.setattr(sitk, "WriteImage", fail)
+    refuse(files, apply(files), f"cannot open {files / 'x.nii.gz'} for writing")
 
 
 @pytest.mark.parametrize("room", [200, 2000, 60000])

@@ -1,5 +1,6 @@
 """Transform and point files: exact round trips, ANTs' names and order, centres of rotation, broken files."""
 
+import gzip
 from pathlib import Path
 
 import nibabel
@@ -13,6 +14,7 @@ from warpfactor.errors import FileError, InputError
 from warpfactor.grid import Grid
 from warpfactor.io import (
     make_table,
+    packing,
     read_ants,
     read_landmarks,
     read_points,
@@ -260,3 +262,21 @@ def test_header_noise_does_not_split_a_warp_from_its_grid(tmp_path: Path) -> Non
     again = read_transform(tmp_path / "warp.nii.gz")
     assert isinstance(again, Warp)
     assert again.on_grid(grid).displacement is again.displacement
+
+
+def test_a_packed_field_is_the_same_file_and_leaves_no_other(tmp_path: Path) -> None:
+    warp = smooth_warp(GRIDS["oblique"])
+    write_transform(warp, tmp_path / "packed.nii.gz")
+    write_transform(warp, tmp_path / "plain.nii")
+    assert gzip.decompress((tmp_path / "packed.nii.gz").read_bytes()) == (tmp_path / "plain.nii").read_bytes()
+    assert {path.name for path in tmp_path.iterdir()} == {"packed.nii.gz", "plain.nii"}
+
+
+def test_a_field_that_cannot_be_packed_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(packing, "pack", fail)
+    with pytest.raises(FileError, match="No space left"):
+        write_transform(smooth_warp(GRIDS["oblique"]), tmp_path / "warp.nii.gz")
+    assert not list(tmp_path.iterdir())

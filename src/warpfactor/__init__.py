@@ -36,10 +36,11 @@ _SOURCES = {
     "write_image": "io",
     "write_transform": "io",
 }
-_MODULES = ("io", "kernels", "phantom", "quality", "register")  # `register` can be called, see register/__init__.py
+# `register` can be called, see register/__init__.py.
+_MODULES = ("io", "kernels", "phantom", "plot", "quality", "register")
 
 if TYPE_CHECKING:
-    from warpfactor import io, kernels, phantom, quality
+    from warpfactor import io, kernels, phantom, plot, quality
     from warpfactor.errors import FileError, InputError, WarpfactorError
     from warpfactor.grid import Grid
     from warpfactor.image import Image
@@ -74,6 +75,7 @@ __all__ = [
     "io",
     "kernels",
     "phantom",
+    "plot",
     "quality",
     "read_image",
     "read_labels",

@@ -7,7 +7,7 @@ one slice at z = 0.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -81,7 +81,7 @@ class Grid:
         if ndim not in (2, 3):
             raise InputError(f"An image must have 2 or 3 dimensions, this one has {ndim}.")
         if not (np.all(np.isfinite(spacing)) and min(spacing) > 0):
-            raise InputError(f"The voxel spacing {tuple(spacing)} must be positive in every axis; correct the header.")
+            raise InputError(f"The voxel spacing {_listed(spacing)} must be positive; correct the header.")
         lps = np.eye(4)
         lps[:ndim, :ndim] = np.reshape(direction, (ndim, ndim)) * np.asarray(spacing)
         lps[:ndim, 3] = origin
@@ -203,6 +203,10 @@ def _array_shape(size: Sequence[int]) -> Shape:
     return (depth[0] if depth else 1), height, width
 
 
+def _listed(values: Iterable[float]) -> str:
+    return " x ".join(f"{float(value):g}" for value in values)
+
+
 def _linear(matrix: NDArray[Any], vectors: Tensor) -> Tensor:
     weights = torch.from_numpy(np.array(matrix)).to(vectors.device)
     return (weights @ vectors.reshape(3, -1).double()).reshape(vectors.shape)
@@ -219,6 +223,6 @@ def _check(grid: Grid) -> None:
         raise InputError("The last row of a voxel-to-world matrix must be 0 0 0 1.")
     lengths = np.linalg.norm(grid.matrix[:3, :3], axis=0)
     if lengths.min() <= 0:
-        raise InputError(f"The voxel spacing {tuple(lengths)} must be positive in every axis; correct the header.")
+        raise InputError(f"The voxel spacing {_listed(lengths)} must be positive; correct the header.")
     if abs(np.linalg.det(grid.matrix[:3, :3] / lengths)) < 1e-6:
         raise InputError("The voxel axes lie in one plane, so the geometry cannot be inverted; correct the header.")

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from warpfactor import itk
+from warpfactor import itk, views
 from warpfactor.errors import InputError
 from warpfactor.grid import Grid
 
@@ -40,6 +40,14 @@ class Image:
     def __repr__(self) -> str:
         kind = str(self.data.dtype).removeprefix("torch.")
         return f"Image({self.name!r}, {self.channels} x {kind}, {self.grid.summary})"
+
+    def _repr_png_(self) -> bytes:
+        """The planes through the middle, for notebooks."""
+        return views.picture(self.data.detach().cpu().numpy(), self.grid)
+
+    def _repr_html_(self) -> str:
+        """The same with a line that says what it is."""
+        return views.html_picture(self._repr_png_(), repr(self))
 
     @classmethod
     def from_array(

@@ -229,7 +229,7 @@ def _whole(labels: Array) -> Array:
 
 def _counts(labels: Array) -> dict[int, int]:
     """Voxels of each label; background left out. Small numbers are counted in one pass, others sorted."""
-    if labels.size and 0 <= labels.min() and labels.max() < MOST_BINS:
+    if labels.size and labels.min() >= 0 and labels.max() < MOST_BINS:
         bins = np.bincount(labels.ravel())
         values = np.flatnonzero(bins)
         counts = bins[values]

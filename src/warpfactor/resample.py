@@ -82,6 +82,11 @@ def resample_through(image: Image, place: VoxelMap, *, mode: str = "linear", out
     methods = {"linear": _linear, "nearest": _nearest, "label": _label, "bspline": _bspline}
     if mode not in methods:
         raise InputError(f"Unknown interpolation {mode!r}; use one of {', '.join(methods)}.")
+    if image.grid.ndim != place.grid.ndim:
+        raise InputError(
+            f"{image.name} is a {image.grid.ndim}-D image and is to be carried onto a {place.grid.ndim}-D grid; "
+            "both must have the same dimension: give an image like those that were registered."
+        )
     return Image(methods[mode](image, place, outside), place.grid, image.name)
 
 
@@ -173,8 +178,6 @@ def _arguments(data: Tensor, moving: Grid, place: VoxelMap) -> tuple[ModuleType,
 
 def _bspline(image: Image, place: VoxelMap, outside: float) -> Tensor:
     ndim = place.grid.ndim
-    if image.grid.ndim != ndim:
-        raise InputError(f"{image.name} is {image.grid.ndim}-D but the grid is {ndim}-D; B-splines need the same.")
     transform = sitk.CompositeTransform(ndim)
     transform.AddTransform(itk.affine_to_sitk(place.affine, ndim))
     if place.displacement is not None:

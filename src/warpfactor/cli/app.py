@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 import warpfactor as wf
-from warpfactor.cli import apply, bench, demo, evaluate, info, recipes, register, transforms
+from warpfactor.cli import apply, bench, datasets, demo, evaluate, info, recipes, register, transforms, warmup
 from warpfactor.cli.options import Command
 from warpfactor.errors import WarpfactorError
 
@@ -59,8 +59,9 @@ _add("jacobian", short_help="Map of the Jacobian determinant.")(transforms.jacob
 _add("evaluate", short_help="Overlap, distances, landmark errors, folds.")(evaluate.command)
 app.add_typer(recipes.app, name="recipes")
 app.add_typer(bench.app, name="bench")
+_add("datasets", short_help="How to lay out data for `bench`; check it; an example.")(datasets.command)
 _add("info", short_help="Versions and backends, for bug reports.")(info.info)
-_add("warmup", short_help="Compile the kernels now.")(info.warmup)
+_add("warmup", short_help="Compile the kernels now.")(warmup.command)
 _add("demo", short_help="A pair with known truth, from files to figures.")(demo.command)
 
 

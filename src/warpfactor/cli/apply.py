@@ -55,7 +55,8 @@ def command(  # noqa: PLR0913 - one argument per option
         grid = transform.grid(to, reference)
         done = _images(source, output, transform.towards(to), grid, mode, outside, labels=labels, force=force)
     if not quiet:
-        typer.echo(f"{done} in {to} space written to {output}")
+        where = f" in {to} space" if transform.saved else ""  # only a result folder tells what its spaces are
+        typer.echo(f"{done}{where} written to {output}")
 
 
 def _points(source: Path, output: Path, transform: Source, to: str, *, ras: bool, force: bool) -> int:
@@ -77,7 +78,7 @@ def _images(
     labels: bool,
     force: bool,
 ) -> str:
-    from warpfactor.io.probe import count_volumes, holds_integers
+    from warpfactor.io.probe import count_volumes, integer_type
 
     if count_volumes(source) > 1:
         if labels:
@@ -86,12 +87,16 @@ def _images(
         moved = [transform.resample(volume, grid, mode=mode, outside=outside) for volume in series]
         wf.io.write_series(moved, output, step=series.step, force=force)
         return f"{len(moved)} volumes"
-    image = wf.read_labels(source) if labels else wf.read_image(source)
-    if mode == "linear" and not labels and holds_integers(source) and _has_few_values(image):
+    if labels:
+        carried = transform.resample(wf.read_labels(source), grid, mode=mode, outside=outside)
+        wf.io.write_labels(carried, output, like=source, force=force)
+        return "label map"
+    image = wf.read_image(source)
+    if mode == "linear" and integer_type(source) is not None and _has_few_values(image):
         message = f"{source}: looks like a label map, and linear interpolation mixes labels; use --labels if it is one."
         warnings.warn(message, stacklevel=1)
     wf.write_image(transform.resample(image, grid, mode=mode, outside=outside), output, force=force)
-    return "label map" if labels else "image"
+    return "image"
 
 
 def _has_few_values(image: wf.Image) -> bool:

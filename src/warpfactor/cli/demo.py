@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -33,6 +34,7 @@ def command(
     """Make a brain-like pair whose true transform is known, register it from files, and say how well that went."""
     from warpfactor.io.folder import atomic_folder, check_folder
 
+    began = time.perf_counter()
     check_folder(output, force=force)
     chosen = wf.recipe(recipe)
     sizes = parse_numbers(shape, "--shape") or ()
@@ -40,12 +42,13 @@ def command(
     with atomic_folder(output, force=force, own=own) as place:
         truth = _make_pair(place, sizes, seed)
         show.announce_compilation(quiet=quiet)
-        with show.progress(quiet=quiet, as_json=False) as progress:
-            found = wf.register(place / FIXED, place / MOVING, recipe=chosen, progress=progress)
-        found.save(place / RESULT)
-        scores = _scores(place, truth, found)
+        with show.progress(quiet=quiet, as_json=False) as view:
+            found = wf.register(place / FIXED, place / MOVING, recipe=chosen, progress=view.callback)
+            view.phase("writing")
+            found.save(place / RESULT)
+            scores = _scores(place, truth, found)
     if not quiet:
-        typer.echo(show.summary(found, output))
+        typer.echo(show.summary(found, output, {}, time.perf_counter() - began))
         typer.echo(scores)
         typer.echo(f"Look into {output}: {RESULT}/warped.nii.gz beside {FIXED}.")
 

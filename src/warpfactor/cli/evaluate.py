@@ -13,10 +13,12 @@ import typer
 
 import warpfactor as wf
 from warpfactor.cli import show
-from warpfactor.cli.options import Force, Result, Source, Transforms, read_source
+from warpfactor.cli.options import Force, Landmarks, Result, Source, Transforms, read_source
+from warpfactor.cli.scores import read_filled_labels
 from warpfactor.errors import InputError
 
 FORMATS = ("table", "json", "csv")
+PER_LABEL = ("dice_before", "dice", "hausdorff95_mm")  # columns of the table, in order
 
 
 @dataclass(frozen=True)
@@ -36,10 +38,7 @@ def command(
         Path | None,
         typer.Option(metavar="FILE", help="Label map of the moving image; without a transform, one on the fixed grid."),
     ] = None,
-    landmarks: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="CSV with columns fixed_x ... moving_z or fix_x_lps ... mov_z_lps, LPS mm."),
-    ] = None,
+    landmarks: Landmarks = None,
     form: Annotated[
         str | None,
         typer.Option("--format", metavar="FORMAT", help="table, json or csv; without, by the name of --output."),
@@ -71,20 +70,22 @@ def _label_figures(source: Source | None, fixed: Path | None, moving: Path | Non
         return []
     if fixed is None or moving is None:
         raise InputError("Two label maps are compared; give both --fixed-labels and --moving-labels.")
-    truth, given = wf.read_labels(fixed), wf.read_labels(moving)
-    for image in (truth, given):
-        if not bool(image.data.any()):
-            raise InputError(f"{image.name}: the label map is empty; at least one voxel must have a label.")
+    truth, given = read_filled_labels(fixed), read_filled_labels(moving)
+    before: dict[str, wf.Image] = {}
     if source is None:
         carried = given.on_grid(truth.grid)
     else:
         carried = source.towards("fixed").resample(given, truth.grid, mode="label")
-    dice = wf.quality.dice_figures(truth.data[0], carried.data[0])
+        before["_before"] = wf.Affine().resample(given, truth.grid, mode="label")
+    figures = []
+    for name, labels in ({"": carried} | before).items():
+        dice = wf.quality.dice_figures(truth.data[0], labels.data[0])
+        figures += [Figure(f"dice{name}", label, value) for label, value in dice.per_label.items()]
+        figures.append(Figure(f"dice_mean{name}", None, dice.mean))
     distance = wf.quality.hausdorff95(truth.data[0], carried.data[0], spacing_mm=truth.grid.spacing_mm)
-    figures = [Figure("dice", label, value) for label, value in dice.per_label.items()]
     figures += [Figure("hausdorff95_mm", label, value) for label, value in distance.items()]
     mean = sum(distance.values()) / len(distance) if distance else math.nan
-    return [*figures, Figure("dice_mean", None, dice.mean), Figure("hausdorff95_mean_mm", None, mean)]
+    return [*figures, Figure("hausdorff95_mean_mm", None, mean)]
 
 
 def _landmark_figures(source: Source | None, path: Path | None) -> list[Figure]:
@@ -132,7 +133,7 @@ def _form_of(output: Path | None) -> str:
 
 def _tables(figures: list[Figure]) -> str:
     labels = sorted({figure.label for figure in figures if figure.label is not None})
-    columns = {name: _by_label(figures, name) for name in ("dice", "hausdorff95_mm")}
+    columns = {name: found for name in PER_LABEL if (found := _by_label(figures, name))}
     per_label = [[str(label), *(_number(found.get(label)) for found in columns.values())] for label in labels]
     whole = [[figure.name, _number(figure.value)] for figure in figures if figure.label is None]
     first = show.table(("label", *columns), per_label) if labels else ""
@@ -161,7 +162,7 @@ def _json(figures: list[Figure]) -> str:
     from warpfactor.register.result import json_text
 
     entries: dict[str, Any] = {figure.name: figure.value for figure in figures if figure.label is None}
-    for name in ("dice", "hausdorff95_mm"):
+    for name in PER_LABEL:
         if found := _by_label(figures, name):
             entries[f"{name}_per_label"] = found
     return json_text(entries)

@@ -40,6 +40,13 @@ Reference = Annotated[
     ),
 ]
 
+Landmarks = Annotated[
+    Path | None,
+    typer.Option(
+        "--landmarks", metavar="FILE", help="CSV with columns fixed_x ... moving_z or fix_x_lps ... mov_z_lps, LPS mm."
+    ),
+]
+
 
 class Command(TyperCommand):
     """A command whose usage line has no braces around the names of arguments."""
@@ -56,12 +63,14 @@ class Source:
         transform: fixed to moving.
         inverse: moving to fixed, or None if it has yet to be computed.
         fixed_grid, moving_grid: where known.
+        saved: whether it comes from a result folder, whose spaces are known by name.
     """
 
     transform: Transform
     inverse: Transform | None
     fixed_grid: wf.Grid | None
     moving_grid: wf.Grid | None
+    saved: bool = False
 
     def towards(self, space: str) -> Transform:
         """What resamples images onto grids of `space`, and maps points of `space` to the other one."""
@@ -87,7 +96,7 @@ def read_source(result: Path | None, transforms: list[str] | None) -> Source:
         raise InputError("Give either a folder with --result or files with --transform, one of the two.")
     if result is not None:
         saved = wf.read_result(result)
-        return Source(saved.transform, saved.inverse, saved.fixed_grid, saved.moving_grid)
+        return Source(saved.transform, saved.inverse, saved.fixed_grid, saved.moving_grid, saved=True)
     transform = wf.read_transform(list(transforms or ()))
     first = transform.parts[0]
     return Source(transform, None, first.grid if isinstance(first, wf.Warp) else None, None)

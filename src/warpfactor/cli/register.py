@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,8 +11,8 @@ import typer
 
 import warpfactor as wf
 from warpfactor.cli import show
-from warpfactor.cli.options import Force, Json, Quiet, parse_numbers, parse_settings
-from warpfactor.errors import InputError
+from warpfactor.cli.options import Force, Json, Landmarks, Quiet, parse_numbers, parse_settings
+from warpfactor.cli.scores import Companions
 
 INTERRUPTED = 130
 
@@ -51,6 +52,7 @@ def command(  # noqa: PLR0913 - one argument per option
         Path | None,
         typer.Option("--fixed-labels", "--labels", metavar="FILE", help="Label map to score the carried one against."),
     ] = None,
+    landmarks: Landmarks = None,
     initial: Annotated[
         list[str] | None,
         typer.Option("--initial", metavar="FILE", help="Transform to start from, fixed to moving; as apply's -t."),
@@ -78,82 +80,67 @@ def command(  # noqa: PLR0913 - one argument per option
 ) -> None:
     """Register MOVING to FIXED and write transform, inverse, warped image and result.json into a folder."""
     from warpfactor.io.folder import check_folder
+    from warpfactor.register.inputs import load_image
 
+    began = time.perf_counter()
     check_folder(output, force=force)
-    labels = _Labels.read(fixed_labels, moving_labels)
+    changes, weights = parse_settings(settings), parse_numbers(channel_weights, "--channel-weights")
+    fixed_image = load_image([fixed, *fixed_channel] if fixed_channel else fixed)
+    moving_image = load_image([moving, *moving_channel] if moving_channel else moving)
+    companions = Companions.read(fixed_labels, moving_labels, landmarks, fixed=fixed_image, moving=moving_image)
+    read = time.perf_counter() - began
     show.announce_compilation(quiet=quiet or as_json)
-    with show.progress(quiet=quiet, as_json=as_json) as progress:
+    with show.progress(quiet=quiet, as_json=as_json) as view:
         found = wf.register(
-            [fixed, *(fixed_channel or ())] if fixed_channel else fixed,
-            [moving, *(moving_channel or ())] if moving_channel else moving,
+            fixed_image,
+            moving_image,
             recipe=recipe,
-            overrides=parse_settings(settings),
+            overrides=changes,
             fixed_mask=fixed_mask,
             moving_mask=moving_mask,
             initial=initial or None,
-            channel_weights=parse_numbers(channel_weights, "--channel-weights"),
+            channel_weights=weights,
             outside=outside,
             device=device,
             backend=backend,
             threads=threads,
             seed=seed,
-            progress=progress,
+            progress=view.callback,
             keep_interrupted=keep_interrupted,
         )
-    scores = labels.save(found, output, force=force)
-    _report(found, scores, output, quiet=quiet, as_json=as_json)
+        view.phase("writing")
+        found, scores = _save(found.with_seconds("read", read), companions, output, force=force)
+    _report(found, scores, output, time.perf_counter() - began, quiet=quiet, as_json=as_json)
     if found.interrupted:
         raise typer.Exit(INTERRUPTED)
 
 
-class _Labels:
-    """The label maps of a run; either may be missing."""
+def _save(
+    found: wf.Registration, companions: Companions, output: Path, *, force: bool
+) -> tuple[wf.Registration, dict[str, Any]]:
+    """Write the result with what was carried along; the result with the time that took, and the scores."""
+    from warpfactor.io.folder import atomic_folder
+    from warpfactor.register.result import OWN, WARPED_LABELS
 
-    def __init__(self, fixed: wf.Image | None, moving: wf.Image | None) -> None:
-        self.fixed, self.moving = fixed, moving
-
-    @classmethod
-    def read(cls, fixed: Path | None, moving: Path | None) -> _Labels:
-        if fixed is not None and moving is None:
-            raise InputError("--fixed-labels scores carried labels; give --moving-labels too.")
-        maps = [None if path is None else wf.read_labels(path) for path in (fixed, moving)]
-        for image in maps:
-            if image is not None and not bool(image.data.any()):
-                raise InputError(f"{image.name}: the label map is empty; at least one voxel must have a label.")
-        return cls(*maps)
-
-    def save(self, found: wf.Registration, output: Path, *, force: bool) -> dict[str, Any]:
-        """Write the result with the carried labels and return their scores."""
-        from warpfactor.io.folder import atomic_folder
-        from warpfactor.register.result import OWN, WARPED_LABELS
-
-        carried = None if self.moving is None else found.apply(self.moving, mode="label")
-        scores = {} if carried is None else self._scores(found, carried)
-        with atomic_folder(output, force=force, own=OWN) as place:
-            extra = {"command": sys.argv[1:], **({"labels": scores} if scores else {})}
-            found.write_into(place, extra=extra)
-            if carried is not None:
-                wf.write_image(carried, place / WARPED_LABELS)
-        return scores
-
-    def _scores(self, found: wf.Registration, carried: wf.Image) -> dict[str, Any]:
-        if self.fixed is None or self.moving is None:
-            return {}
-        truth = self.fixed.on_grid(found.fixed_grid).data[0]
-        before = wf.Affine().resample(self.moving, found.fixed_grid, mode="label").data[0]
-        after = wf.quality.dice_figures(truth, carried.data[0])
-        return {
-            "dice_mean_before": wf.quality.dice_figures(truth, before).mean,
-            "dice_mean_after": after.mean,
-            "dice_per_label_after": after.per_label,
-        }
+    began = time.perf_counter()
+    carried = companions.carry(found)
+    scores = companions.scores(found, carried)
+    extra: dict[str, Any] = {"command": sys.argv[1:], **scores}
+    with atomic_folder(output, force=force, own=OWN) as place:
+        if carried is not None:
+            wf.io.write_labels(carried, place / WARPED_LABELS, like=companions.moving_labels_path)
+            extra["files"] = {"warped_moving_labels_on_fixed_grid": WARPED_LABELS}
+        scored = found.with_seconds("labels and landmarks", time.perf_counter() - began)
+        written = scored.write_into(place, extra=extra)
+    return written, scores
 
 
-def _report(found: wf.Registration, scores: dict[str, Any], output: Path, *, quiet: bool, as_json: bool) -> None:
+def _report(
+    found: wf.Registration, scores: dict[str, Any], output: Path, seconds: float, *, quiet: bool, as_json: bool
+) -> None:
     if as_json:
         entries = found.to_dict()
-        kept = ("status", "interrupted", "figures", "seconds", "peak_memory_mb")
-        result = {"event": "result", "output": str(output), **{key: entries[key] for key in kept}}
-        show.print_json(result | ({"labels": scores} if scores else {}))
+        kept = ("status", "interrupted", "warnings", "figures", "seconds", "peak_memory_mb")
+        show.print_json({"event": "result", "output": str(output), **{key: entries[key] for key in kept}, **scores})
     elif not quiet:
-        typer.echo(show.summary(found, output, scores))
+        typer.echo(show.summary(found, output, scores, seconds))

@@ -1,69 +1,72 @@
-"""What people and programs see while a registration runs: a live line, plain lines, JSON lines, or nothing."""
+"""What people and programs see of a registration: while it runs, and at its end."""
 
 from __future__ import annotations
 
 import dataclasses
 import io
 import json
-import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 from rich.table import Table
 
 import warpfactor as wf
+from warpfactor.cli import live
+from warpfactor.cli.live import View
 
 if TYPE_CHECKING:
     from warpfactor.register.stages import Progress as Callback
-    from warpfactor.register.stages import Stage, Update
+    from warpfactor.register.stages import Stage
 
 WIDE = 160  # columns of a table that no terminal limits
+COLUMN = 10  # where the text of a summary begins
 COMPILE_SECONDS = 60  # of two cores, Numba 0.68
 
 
 @contextmanager
-def progress(*, quiet: bool, as_json: bool) -> Iterator[Callback | None]:
-    """What to give to `register` as its progress, for the time of a block."""
+def progress(*, quiet: bool, as_json: bool) -> Iterator[View]:
+    """What shows a registration for the time of a block; give its `callback` to `register`."""
     if as_json:
-        yield lambda update: print_json({"event": "iteration", **dataclasses.asdict(update)})
+        yield _Told(lambda update: print_json({"event": "iteration", **dataclasses.asdict(update)}))
     elif quiet:
-        yield None
+        yield _Told(None)
     elif sys.stderr.isatty():
-        with _live() as callback:
-            yield callback
+        with live.screen(Console(stderr=True)) as view:
+            announce_compilation(quiet=False, tell=view.tell)  # a line of its own would break the view
+            yield view
     else:
-        lines = _Lines()
+        lines = live.Lines()
         yield lines
         lines.close()
 
 
-def announce_compilation(*, quiet: bool) -> None:
-    """Say that the first run compiles, if it does."""
-    if not quiet and not kernels_are_compiled():
-        typer.echo(f"compiling the kernels, once, about {COMPILE_SECONDS} s", err=True)
+@dataclass(frozen=True)
+class _Told:
+    """A view for programs, or for nobody."""
+
+    callback: Callback | None
+
+    def phase(self, text: str) -> None:
+        """Programs are told of iterations and of the result."""
 
 
-def kernels_are_compiled() -> bool:
-    """Whether Numba's cache is younger than every kernel."""
-    from warpfactor.kernels import cpu
+def announce_compilation(*, quiet: bool, tell: Callable[[str], None] | None = None) -> None:
+    """Have it said when kernels are compiled, should it come to that; on stderr, or by `tell`."""
+    from warpfactor.kernels.cpu.compilation import tell_once
 
-    sources = [path.stat().st_mtime for path in Path(cpu.__file__).parent.glob("*.py")]
-    cached = [path.stat().st_mtime for folder in _cache_folders() for path in Path(folder).glob("*.nbi")]
-    return bool(cached) and max(cached) > max(sources)
-
-
-def _cache_folders() -> set[str]:
-    """Where Numba keeps the compiled kernels: beside them, or in the user's cache if that is not writable."""
-    modules = [module for name, module in sys.modules.items() if name.startswith("warpfactor.kernels.cpu.")]
-    kernels = [value for module in modules for value in vars(module).values() if hasattr(value, "stats")]
-    return {kernel.stats.cache_path for kernel in kernels if kernel.stats.cache_path}
+    sentence = f"compiling the kernels, once, about {COMPILE_SECONDS} s"
+    say = tell or partial(typer.echo, err=True)
+    tell_once(None if quiet else lambda: say(sentence))
 
 
 def print_json(entry: dict[str, Any]) -> None:
@@ -83,73 +86,96 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return stream.getvalue()
 
 
-def summary(registration: wf.Registration, output: Path, labels: Mapping[str, Any] | None = None) -> str:
-    """A few lines that a person understands.
+def summary(registration: wf.Registration, output: Path, scores: Mapping[str, Any], seconds: float) -> str:
+    """Five lines that a person understands, and one more for each thing that not every run has.
 
     Args:
         output: folder of the result.
-        labels: their scores, if there are any.
+        scores: of labels and landmarks, as in result.json.
+        seconds: the whole run took.
     """
+    entries = [
+        ("Affine", _affine(registration)),
+        ("Likeness", _likeness(registration)),
+        ("Warp", _warp(registration)),
+        ("Labels", _labels(scores.get("labels"))),
+        ("Landmarks", _landmarks(scores.get("landmarks"))),
+        ("Ignored", _ignored(registration)),
+        *(("Warning", text) for text in registration.warnings),
+        ("Written", f"to {output} after {_time(seconds)}{_memory(registration)}"),
+        ("Status", registration.status),
+    ]
+    return "\n".join(_entry(name, text) for name, text in entries if text)
+
+
+def _entry(name: str, text: str) -> str:
+    """A name and what belongs to it; on a terminal that is too narrow, on several lines."""
+    line = f"{name:<{COLUMN}}{text}"
+    if not sys.stdout.isatty():
+        return line
+    return textwrap.fill(line, Console().width, subsequent_indent=" " * COLUMN, break_long_words=False)
+
+
+def _affine(registration: wf.Registration) -> str:
+    """What the affine does: turn, shift of the fixed image's centre, change of volume."""
+    from warpfactor.register.doubts import turn_degrees
+
+    matrix, grid = registration.affine.matrix, registration.fixed_grid
+    centre = grid.index_to_world([[(n - 1) / 2 for n in grid.shape]])
+    shift = float(np.linalg.norm(registration.affine.map_points(centre) - centre))
+    volume = registration.figures.affine_determinant
+    return (
+        f"turns by {live.number(turn_degrees(matrix), 1)} degrees, shifts the centre by {live.number(shift, 1)} mm, "
+        f"scales volumes by {volume:.2f}"
+    )
+
+
+def _likeness(registration: wf.Registration) -> str:
     costs = "; ".join(_costs(stage) for stage in registration.history)
-    lines = [f"Likeness  {costs} (lower is better)"] if costs else []
-    warp = registration.figures.warp
-    if warp is not None:
-        moved, jacobian, back = warp.displacement_mm, warp.jacobian, warp.there_and_back_vox
-        lines += [
-            f"Warp      {moved.max:.1f} mm at most, {moved.mean:.1f} mm on average; "
-            f"SD of log Jacobian {jacobian.sd_log:.2f}; {jacobian.folded_count} folded voxels",
-            f"Inverse   error {back.mean:.3f} voxels on average, {back.p95:.3f} at the 95th percentile",
-        ]
-    if labels:
-        lines.append(f"Labels    mean Dice {labels['dice_mean_before']:.3f} -> {labels['dice_mean_after']:.3f}")
-    nonfinite = sum(registration.run.nonfinite)
-    if nonfinite:
-        lines.append(f"Ignored   {nonfinite} voxels were NaN or infinite and did not count")
-    lines.append(f"Written   to {output} after {registration.run.seconds['total']:.1f} s")
-    return "\n".join([*lines, registration.status])
+    return f"{costs} (lower is better)" if costs else ""
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 60 else live.duration(seconds)
 
 
 def _costs(stage: Stage) -> str:
     """What a stage did to its cost."""
-    before = f"{stage.cost_before:.2f}" if math.isfinite(stage.cost_before) else "no overlap"
     kept = "" if stage.kept else ", left out"
-    return f"{stage.name} {stage.metric.upper()} cost {before} -> {stage.cost_after:.2f}{kept}"
+    return f"{stage.name} {stage.metric.upper()} cost {stage.change(2)}{kept}"
 
 
-@contextmanager
-def _live() -> Iterator[Callback]:
-    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("preparing", total=1.0)
-
-        def show(update: Update) -> None:
-            bar.update(task, description=_sentence(update) + _time_left(update), completed=update.done)
-
-        yield show
-
-
-class _Lines:
-    """One line at the end of every level."""
-
-    def __init__(self) -> None:
-        self._last: Update | None = None
-
-    def __call__(self, update: Update) -> None:
-        if self._last is not None and (self._last.stage, self._last.level) != (update.stage, update.level):
-            self.close()
-        self._last = update
-
-    def close(self) -> None:
-        if self._last is not None:
-            typer.echo(_sentence(self._last), err=True)
+def _warp(registration: wf.Registration) -> str:
+    warp = registration.figures.warp
+    if warp is None:
+        return "none; the transform is linear"
+    moved, jacobian, back = warp.displacement_mm, warp.jacobian, warp.there_and_back_vox
+    folds = f"{jacobian.folded_count} folded voxels" if jacobian.folded_count else "no folds"
+    return (
+        f"{moved.mean:.1f} mm on average, {moved.max:.1f} mm at most; {folds}; "
+        f"SD of log Jacobian {jacobian.sd_log:.2f}; inverse exact to {back.mean:.3f} voxels"
+    )
 
 
-def _sentence(update: Update) -> str:
-    place = f"level {update.level:g}, {update.iteration + 1} of {update.limit}"
-    return f"{update.stage:<11} {place:<22} cost {update.cost:.4f}"
-
-
-def _time_left(update: Update) -> str:
-    if update.stage != "deformable" or not 0 < update.done < 1:
+def _labels(scores: Mapping[str, Any] | None) -> str:
+    if not scores:
         return ""
-    return f"  {update.seconds * (1 - update.done) / update.done:.0f} s left"
+    return f"mean Dice {scores['dice_mean_before']:.3f} -> {scores['dice_mean_after']:.3f}"
+
+
+def _landmarks(scores: Mapping[str, Any] | None) -> str:
+    if not scores:
+        return ""
+    before, after = scores["before_mm"], scores["after_mm"]
+    change = ", ".join(f"{name} {before[name]:.2f} -> {after[name]:.2f} mm" for name in ("mean", "median", "max"))
+    return f"{change} ({scores['count']} points)"
+
+
+def _ignored(registration: wf.Registration) -> str:
+    count = sum(registration.run.nonfinite)
+    return f"{count} voxels were NaN or infinite and did not count" if count else ""
+
+
+def _memory(registration: wf.Registration) -> str:
+    peak = registration.run.peak_memory_mb
+    return "" if peak is None else f", with {peak / 1024:.1f} GB of memory at most"

@@ -9,6 +9,7 @@ from warpfactor.io.images import (
     read_mask,
     read_series,
     write_image,
+    write_labels,
     write_series,
 )
 from warpfactor.io.nifti import GeometryWarning
@@ -34,6 +35,7 @@ __all__ = [
     "read_transform",
     "write_ants",
     "write_image",
+    "write_labels",
     "write_points",
     "write_series",
     "write_transform",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -40,12 +39,32 @@ def atomic_path(path: str | Path, *, force: bool = False, need_bytes: int = 0) -
 
 
 def check_free(path: str | Path, *, force: bool) -> None:
-    """FileError if `path` is a folder, or exists and `force` is off; to be asked before hours of work."""
+    """FileError if `path` is a folder, exists while `force` is off, or cannot be made; ask before hours of work."""
     final = Path(path)
     if final.is_dir():
         raise FileError(f"{final}: is a folder; give the name of a file.")
     if final.exists() and not force:
         raise FileError(f"{final}: exists already; remove it, choose another name, or overwrite it with force=True.")
+    check_place(final)
+
+
+def check_place(path: Path) -> None:
+    """FileError if nothing can be made where `path` is to be: something is made, and removed again."""
+    place = next(folder for folder in path.absolute().parents if folder.exists())
+    if not place.is_dir():
+        raise FileError(f"{path}: cannot be made, {place} is a file.")
+    check_writable(place, path)
+
+
+def check_writable(place: Path, path: Path) -> None:
+    """FileError about `path` if nothing can be made in the folder `place`."""
+    trial = place / f".{secrets.token_hex(4)}-trial"
+    try:
+        trial.mkdir()
+        trial.rmdir()
+    except OSError as error:
+        reason = error.strerror or error
+        raise FileError(f"{path}: cannot be made, {place} is not writable ({reason}); choose another one.") from error
 
 
 def _make_folder(folder: Path) -> list[Path]:
@@ -55,8 +74,6 @@ def _make_folder(folder: Path) -> list[Path]:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FileError(f"{folder}: the folder cannot be made ({error.strerror or error}).") from error
-    if not os.access(folder, os.W_OK):
-        raise FileError(f"{folder}: the folder is not writable; choose another one.")
     return missing
 
 

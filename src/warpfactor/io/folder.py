@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import shutil
 from collections.abc import Iterator, Sequence
@@ -10,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from warpfactor.errors import FileError
+from warpfactor.io.atomic import check_place, check_writable
 
 
 @contextmanager
@@ -52,11 +52,9 @@ def check_folder(path: str | Path, *, force: bool) -> None:
         raise FileError(f"{final}: is a file; give the name of a folder.")
     if final.is_dir() and any(final.iterdir()) and not force:
         raise FileError(f"{final}: the folder is not empty; choose another one, or overwrite it with force=True.")
-    parent = next(place for place in final.absolute().parents if place.exists())
-    if not parent.is_dir():
-        raise FileError(f"{final}: cannot be made, {parent} is a file.")
-    if not os.access(parent, os.W_OK) or (final.is_dir() and not os.access(final, os.W_OK)):
-        raise FileError(f"{final}: cannot be made, its place is not writable; choose another folder.")
+    check_place(final)
+    if final.is_dir():
+        check_writable(final, final)
 
 
 def _make_parents(final: Path) -> list[Path]:

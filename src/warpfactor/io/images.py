@@ -14,8 +14,9 @@ from torch import Tensor
 from warpfactor import itk
 from warpfactor.errors import FileError, InputError
 from warpfactor.image import Image
-from warpfactor.io import nifti
+from warpfactor.io import nifti, packing
 from warpfactor.io.atomic import atomic_path
+from warpfactor.io.probe import integer_type
 from warpfactor.itk import sitk
 
 _ADAPTERS = {"SimpleITK": Image.from_sitk, "nibabel": Image.from_nibabel, "ants": Image.from_ants}
@@ -112,6 +113,18 @@ def write_image(image: Image, path: str | Path, *, force: bool = False) -> None:
     write_sitk(_fitting(image, Path(path)), Path(path), force=force)
 
 
+def write_labels(labels: Image, path: str | Path, *, like: str | Path | None = None, force: bool = False) -> None:
+    """Write a label map in the integer type of the file `like`, or in 32 bits if that type cannot hold it."""
+    made = _fitting(labels, Path(path))
+    wanted = None if like is None else integer_type(like)
+    if wanted is not None and made.GetPixelID() == sitk.sitkInt32:
+        cast = sitk.Cast(made, wanted)
+        limits = sitk.GetArrayViewFromImage(cast)
+        if int(limits.min()) == int(labels.data.min()) and int(limits.max()) == int(labels.data.max()):
+            made = cast
+    write_sitk(made, Path(path), force=force)
+
+
 def write_series(images: Iterable[Image], path: str | Path, *, step: float = 1.0, force: bool = False) -> None:
     """Write volumes of one grid as a 4-D file."""
     volumes = [image.to_sitk() for image in images]
@@ -120,13 +133,20 @@ def write_series(images: Iterable[Image], path: str | Path, *, step: float = 1.0
     write_sitk(sitk.JoinSeries(volumes, 0.0, step), Path(path), force=force)
 
 
-def write_sitk(image: Any, path: Path, *, force: bool) -> None:
-    """Write a SimpleITK image atomically, and make sure that all of it is there."""
+def write_sitk(image: Any, path: Path, *, force: bool, rough: bool = False) -> None:
+    """Write a SimpleITK image atomically, and make sure that all of it is there.
+
+    Args:
+        rough: pack a .nii.gz in a way that suits floating-point fields; see `packing`.
+    """
     with atomic_path(path, force=force) as temporary:
         try:
-            sitk.WriteImage(image, str(temporary), useCompression=True)
+            if rough and packing.applies(path):
+                packing.write(image, temporary)
+            else:
+                sitk.WriteImage(image, str(temporary), useCompression=True)
         except RuntimeError as error:
-            raise FileError(f"{path}: cannot be written ({reason_of(error)}).") from error
+            raise cannot_write(path, temporary, error) from error
         if nifti.is_nifti(temporary):
             try:
                 nifti.read_header(temporary)  # SimpleITK does not notice a full disk
@@ -213,6 +233,16 @@ def reason_of(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     last = next((line for line in lines if "ERROR:" in line), lines[-1] if lines else "no reason given")
     return last.split("ERROR:")[-1].split("): ")[-1].strip().rstrip(".")
+
+
+def cannot_write(path: Path, temporary: Path, error: Exception) -> FileError:
+    """What to raise when ITK refuses to write `path`; it knows the file by its temporary name."""
+    reason = reason_of(error).replace(temporary.name.removesuffix(path.name), "")
+    if "Unable to determine ImageIO writer" in reason:
+        return FileError(
+            f"{path}: cannot be written, no image format has this suffix; use .nii.gz, .nrrd, .mha or .tif."
+        )
+    return FileError(f"{path}: cannot be written ({reason}).")
 
 
 def _checked(path: str | Path, read: Callable[[], _T]) -> _T:

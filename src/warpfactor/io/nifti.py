@@ -225,23 +225,25 @@ def _check_complete(path: Path, size_bytes: int) -> None:
     """FileError if the file ends early. Gzip's last four bytes are its length: a whole file is not read."""
     with path.open("rb") as stream:
         packed = stream.read(2) == _GZIP_MAGIC
-        held = stream.seek(0, 2)
+        held, whole = stream.seek(0, 2), True
         if packed:
             stream.seek(-4, 2)
             if struct.unpack("<I", stream.read(4))[0] == size_bytes % (1 << 32):
                 return
-            held = _unpacked_size(path)
+            held, whole = _unpacked_size(path)
     if held < size_bytes:
         raise FileError(f"{path}: is truncated, {held} of {size_bytes} bytes are there; copy it again from its source.")
+    if not whole:
+        raise FileError(f"{path}: is damaged at its end; copy it again from its source.")
 
 
-def _unpacked_size(path: Path) -> int:
-    """Bytes in a gzip file, up to where it breaks off."""
+def _unpacked_size(path: Path) -> tuple[int, bool]:
+    """Bytes in a gzip file up to where it breaks off, and whether it is whole."""
     size = 0
     try:
         with gzip.open(path, "rb") as stream:
-            while chunk := stream.read(_CHUNK):
+            while chunk := stream.read1(_CHUNK):  # `read` would give nothing of a chunk that breaks off
                 size += len(chunk)
     except (OSError, EOFError, zlib.error):
-        pass
-    return size
+        return size, False
+    return size, True

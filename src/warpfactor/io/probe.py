@@ -16,10 +16,10 @@ def count_volumes(path: str | Path) -> int:
     return int(header.GetSize()[3]) if header is not None and header.GetDimension() == 4 else 1
 
 
-def holds_integers(path: str | Path) -> bool:
-    """Whether a file's voxels are single whole numbers by its header; False if it cannot be read."""
+def integer_type(path: str | Path) -> int | None:
+    """SimpleITK's number for the type of a file's voxels, if they are single whole numbers by its header."""
     header = _header(path)
-    return header is not None and header.GetPixelID() in _INTEGERS
+    return int(header.GetPixelID()) if header is not None and header.GetPixelID() in _INTEGERS else None
 
 
 def _header(path: str | Path) -> Any:

@@ -17,7 +17,7 @@ import torch
 from warpfactor import itk
 from warpfactor.errors import FileError, InputError
 from warpfactor.io.atomic import atomic_path, check_free
-from warpfactor.io.images import load_sitk, reason_of, write_sitk
+from warpfactor.io.images import cannot_write, load_sitk, reason_of, write_sitk
 from warpfactor.itk import sitk
 from warpfactor.transform import Affine, Chain, Transform, Warp
 
@@ -71,7 +71,7 @@ def write_transform(transform: Transform, path: str | Path, *, force: bool = Fal
         _write_composite(transform, path, force=force)
     elif name.endswith(IMAGE_SUFFIXES):
         warp = _only_warp(transform, path)
-        write_sitk(itk.field_to_sitk(warp.displacement, warp.grid, torch.float32), path, force=force)
+        write_sitk(itk.field_to_sitk(warp.displacement, warp.grid, torch.float32), path, force=force, rough=True)
     else:
         known = ", ".join((*AFFINE_SUFFIXES, *COMPOSITE_SUFFIXES, *IMAGE_SUFFIXES))
         raise FileError(f"{path}: no transform format has this suffix; use one of {known}.")
@@ -179,7 +179,7 @@ def _write_itk(transform: Any, temporary: Path, path: Path) -> None:
     try:
         sitk.WriteTransform(transform, str(temporary))
     except RuntimeError as error:
-        raise FileError(f"{path}: cannot be written ({reason_of(error)}).") from error
+        raise cannot_write(path, temporary, error) from error
 
 
 def _only_affine(transform: Transform, path: Path) -> Affine:

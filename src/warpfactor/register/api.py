@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
@@ -20,7 +20,15 @@ from warpfactor.register.linear_solve import INTERRUPTED
 from warpfactor.register.pair import Scene, make_scene
 from warpfactor.register.recipe import Recipe
 from warpfactor.register.recipes import recipe as find_recipe
-from warpfactor.register.resources import Clock, checked_device, limited_threads, peak_memory_mb, seeded, versions
+from warpfactor.register.resources import (
+    Clock,
+    checked_device,
+    insist,
+    limited_threads,
+    peak_memory_mb,
+    seeded,
+    versions,
+)
 from warpfactor.register.result import Registration, RunInfo
 from warpfactor.register.stages import Progress, Stage, run_deformable, run_linear
 from warpfactor.transform import Affine, Chain, Warp
@@ -83,7 +91,8 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
         course = _Course(ops, place, clock, progress, keep_interrupted)
         found = _run_stages(inputs, chosen, start, course)
         info = (str(place), kernels.name_of(ops), used, seed)
-        return _finish(inputs, chosen, found, course, info, outside)
+        result, stopped = insist(lambda: _finish(inputs, chosen, found, course, info, outside), keep=keep_interrupted)
+        return replace(result, interrupted=True, status=INTERRUPTED) if stopped else result
 
 
 @dataclass(frozen=True)
@@ -129,20 +138,27 @@ def _run_stages(inputs: Inputs, recipe: Recipe, start: Initial, course: _Course)
     matrix, stages, interrupted = _run_linear_stages(scene, linear, start.matrix, course)
     displacement = start.displacement
     if recipe.deformable is not None and not interrupted:
-        displacement, stage = run_deformable(
-            scene,
-            recipe.deformable,
-            matrix,
-            start.displacement,
-            ops=course.ops,
-            progress=course.progress,
-            keep_interrupted=course.keep_interrupted,
-        )
+        try:
+            displacement, stage = run_deformable(
+                scene,
+                recipe.deformable,
+                matrix,
+                start.displacement,
+                ops=course.ops,
+                progress=course.progress,
+                keep_interrupted=course.keep_interrupted,
+            )
+            stages.append(stage)
+            interrupted = stage.interrupted
+        except KeyboardInterrupt:  # before its first iteration: what it was to start from holds
+            if not course.keep_interrupted:
+                raise
+            interrupted = True
         course.clock.lap("deformable")
-        stages.append(stage)
-        interrupted = stage.interrupted
-    where = foreground(scene.pair.fixed, scene.pair.fixed_mask).cpu()
-    return _Found(matrix, displacement, tuple(stages), interrupted, where, scene.nonfinite)
+    where, stopped = insist(
+        lambda: foreground(scene.pair.fixed, scene.pair.fixed_mask).cpu(), keep=course.keep_interrupted
+    )
+    return _Found(matrix, displacement, tuple(stages), interrupted or stopped, where, scene.nonfinite)
 
 
 def _run_linear_stages(

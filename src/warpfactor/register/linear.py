@@ -26,6 +26,7 @@ from warpfactor.register.linear_cost import METRICS, linear_cost
 from warpfactor.register.linear_params import MOTIONS, Motion, restrict
 from warpfactor.register.linear_solve import INTERRUPTED, LEAST_OVERLAP, Report, Solver
 from warpfactor.register.pair import Scene, finest_spacing, level_scene
+from warpfactor.register.resources import insist
 
 PROMISING = 4  # starts that are optimised
 SEARCH_ITERATIONS = 15
@@ -164,14 +165,19 @@ def register_linear(
             raise
         matrix, status = course.best, INTERRUPTED
     matrix = restrict(matrix, settings.dof, scene.fixed_grid)
+    begin = np.eye(4) if start is None else np.asarray(start, dtype=np.float64)
+    (before, after, share), stopped = insist(
+        lambda: (*(solvers[-1].cost.evaluate(m).cost for m in (begin, matrix)), overlap.share(matrix)),
+        keep=keep_interrupted,
+    )
     return LinearResult(
         matrix=matrix,
-        cost_before=solvers[-1].cost.evaluate(np.eye(4) if start is None else np.asarray(start, dtype=np.float64)).cost,
-        cost=solvers[-1].cost.evaluate(matrix).cost,
-        overlap=overlap.share(matrix),
+        cost_before=before,
+        cost=after,
+        overlap=share,
         history=tuple(course.records),
-        status=status,
-        interrupted=status == INTERRUPTED,
+        status=INTERRUPTED if stopped else status,
+        interrupted=stopped or status == INTERRUPTED,
         start=chosen.name,
         start_costs=costs,
     )

@@ -84,7 +84,8 @@ def _standardize(
         chosen = (mask.on_grid(image.grid).data[0] > 0).to(device)
         valid = chosen if valid is None else chosen & finite
     if valid is not None and not bool(valid.any()):
-        raise InputError(f"{image.name}: no voxel is left inside its mask with a finite value; check the mask.")
+        where, what = ("", "all are NaN or infinite") if mask is None else (" inside its mask", "check the mask")
+        raise InputError(f"{image.name}: no voxel is left{where} with a finite value; {what}.")
     scales = tuple(_scale(channel, valid, image.name) for channel in data)
     if valid is not None:
         _fill(data, valid)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from typing import TypeVar
 
 import numba
 import torch
@@ -16,6 +17,7 @@ import torch
 from warpfactor import __version__
 from warpfactor.errors import InputError
 
+_T = TypeVar("_T")
 _PACKAGES = ("torch", "numba", "numpy", "SimpleITK")
 
 
@@ -63,6 +65,20 @@ def run_together(jobs: Sequence[Callable[[], object]], threads: int) -> None:
         wait(running)
     for job in running:
         job.result()
+
+
+def insist(job: Callable[[], _T], *, keep: bool) -> tuple[_T, bool]:
+    """What a short job returns, and whether Ctrl-C came during it.
+
+    If results are to be kept the job is then done again from its start, since the result needs it; a second Ctrl-C ends
+    the run.
+    """
+    try:
+        return job(), False
+    except KeyboardInterrupt:
+        if not keep:
+            raise
+        return job(), True
 
 
 @contextmanager

@@ -6,12 +6,14 @@ import dataclasses
 import json
 import math
 import re
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from warpfactor.errors import InputError
@@ -20,7 +22,9 @@ from warpfactor.image import Image
 from warpfactor.io import from_any, write_image, write_transform
 from warpfactor.io.folder import atomic_folder
 from warpfactor.io.transforms import ANTS_AFFINE, ANTS_INVERSE_WARP, ANTS_WARP
+from warpfactor.register.doubts import find_doubts
 from warpfactor.register.figures import Figures
+from warpfactor.register.notebook import to_html
 from warpfactor.register.plain import to_plain
 from warpfactor.register.recipe import Recipe
 from warpfactor.register.resources import run_together
@@ -89,8 +93,17 @@ class Registration:
     run: RunInfo
 
     def __repr__(self) -> str:
-        costs = [f"{stage.name} {stage.cost_before:.4f} -> {stage.cost_after:.4f}" for stage in self.history]
+        costs = [f"{stage.name} {stage.change(4)}" for stage in self.history]
         return f"Registration({self.recipe.name}: {', '.join(costs)}; {self.status})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: figures and the warped image."""
+        return to_html(self)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What looks wrong with the result, in words; most often nothing."""
+        return find_doubts(self.history, self.affine.matrix)
 
     @property
     def fixed_grid(self) -> Grid:
@@ -125,10 +138,23 @@ class Registration:
         return _carrying(self, to).resample(from_any(image), grid or own, mode=mode, outside=outside)
 
     def apply_points(self, points: ArrayLike, *, to: str = "fixed") -> Points:
-        """(N, 3) LPS mm points of one space carried to the other, `to`: they land where their image does."""
+        """(N, 3) LPS mm points of one space carried to the other, `to`: they land where their image does.
+
+        Points of 2-D images may be (N, 2); they come back as they went in.
+        """
         other = "moving" if to == "fixed" else "fixed"
         _check_space(to)
-        return _carrying(self, other).map_points(points)
+        given = np.atleast_2d(np.asarray(points, dtype=np.float64))
+        flat = self.fixed_grid.ndim == 2 and given.shape[-1] == 2
+        moved = _carrying(self, other).map_points(np.c_[given, np.zeros(len(given))] if flat else given)
+        return moved[:, :2] if flat else moved
+
+    def with_seconds(self, part: str, seconds: float) -> Registration:
+        """This with the time of one more part, which the total then includes."""
+        parts = {name: value for name, value in self.run.seconds.items() if name != "total"}
+        parts[part] = parts.get(part, 0.0) + seconds
+        total = self.run.seconds["total"] + seconds
+        return replace(self, run=replace(self.run, seconds={**parts, "total": total}))
 
     def save(self, folder: str | Path, *, force: bool = False, extra: Mapping[str, Any] | None = None) -> Path:
         """Write everything into a folder, which appears complete or not at all, and return its path.
@@ -138,14 +164,18 @@ class Registration:
 
         Args:
             force: replace an earlier result in that folder.
-            extra: more entries for result.json.
+            extra: more entries for result.json; those of a part that is there already are added to it.
         """
         with atomic_folder(folder, force=force, own=OWN) as place:
             self.write_into(place, extra=extra)
         return Path(folder)
 
-    def write_into(self, place: Path, *, extra: Mapping[str, Any] | None = None) -> None:
-        """Write the files of `save` into an existing folder."""
+    def write_into(self, place: Path, *, extra: Mapping[str, Any] | None = None) -> Registration:
+        """Write the files of `save` into an existing folder and return this with the time that took.
+
+        result.json, which has that time too, comes last.
+        """
+        began = time.perf_counter()
         jobs = [partial(write_image, self.warped, place / WARPED)]
         for transform, name in (
             (self.warp, ANTS_WARP),
@@ -155,12 +185,19 @@ class Registration:
             if transform is not None:
                 jobs.append(partial(write_transform, transform, place / name))
         run_together(jobs, self.run.threads)
-        (place / RESULT).write_text(json_text({**self.to_dict(), **(extra or {})}), encoding="utf-8")
+        written = self.with_seconds("write", time.perf_counter() - began)
+        entries = written.to_dict()
+        for key, value in (extra or {}).items():
+            known = entries.get(key)
+            entries[key] = {**known, **value} if isinstance(known, dict) and isinstance(value, Mapping) else value
+        (place / RESULT).write_text(json_text(entries), encoding="utf-8")
+        return written
 
     def to_dict(self) -> dict[str, Any]:
         """What result.json holds: everything but images and fields, with directions and units in the names."""
         files = {
             "warped_moving_on_fixed_grid": WARPED,
+            "warped_moving_labels_on_fixed_grid": None,
             "fixed_to_moving_affine": ANTS_AFFINE,
             "fixed_to_moving_warp_before_affine_lps_mm": None if self.warp is None else ANTS_WARP,
             "moving_to_fixed_warp_after_inverse_affine_lps_mm": None if self.warp is None else ANTS_INVERSE_WARP,
@@ -170,6 +207,7 @@ class Registration:
             "format": FORMAT,
             "status": self.status,
             "interrupted": self.interrupted,
+            "warnings": list(self.warnings),
             "fixed": {"name": run.names[0], "nonfinite_voxels": run.nonfinite[0], **grid_to_dict(self.fixed_grid)},
             "moving": {"name": run.names[1], "nonfinite_voxels": run.nonfinite[1], **grid_to_dict(self.moving_grid)},
             "files": files,

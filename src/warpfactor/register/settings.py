@@ -79,11 +79,14 @@ class Deformable:
             raise InputError(f"The demons step is defined for the metric 'mse', not {self.metric.name!r}")
 
     def _check_numbers(self) -> None:
-        numbers = (*self.levels, self.step, self.sigma_grad, self.sigma_warp, self.truncate, self.blur)
-        if not all(math.isfinite(n) for n in numbers):
-            raise InputError("Levels, step, smoothing SDs, truncation and blur must be finite numbers.")
-        if not self.step > 0 or min(self.sigma_grad, self.sigma_warp, self.blur) < 0 or not self.truncate > 0:
-            raise InputError("The step must be positive and the smoothing SDs must not be negative.")
+        if not all(math.isfinite(level) for level in self.levels):
+            raise InputError(f"Levels {self.levels} must be finite numbers.")
+        for name in ("step", "truncate"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise InputError(f"deformable.{name} = {getattr(self, name):g}: a number above 0 is meant.")
+        for name in ("sigma_grad", "sigma_warp", "blur"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise InputError(f"deformable.{name} = {getattr(self, name):g}: a number not below 0 is meant.")
         if self.boundary not in BOUNDARIES:
             raise InputError(f"Unknown boundary {self.boundary!r}; use one of {', '.join(BOUNDARIES)}")
         weights = self.channel_weights

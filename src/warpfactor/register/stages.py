@@ -16,6 +16,7 @@ from warpfactor.register.history import Record, Status
 from warpfactor.register.linear import LinearRecord, LinearSettings, register_linear
 from warpfactor.register.pair import Scene, finest_spacing, level_shape
 from warpfactor.register.pyramid import register_deformable
+from warpfactor.register.resources import insist
 from warpfactor.register.settings import Deformable
 from warpfactor.resample import VoxelMap
 
@@ -55,6 +56,11 @@ class Stage:
     start: str | None = None
     start_costs: tuple[tuple[str, float], ...] = ()
 
+    def change(self, digits: int) -> str:
+        """What it did to its cost, as text; a zero has no minus."""
+        before, after = (f"{round(cost, digits) + 0.0:.{digits}f}" for cost in (self.cost_before, self.cost_after))
+        return f"{before if math.isfinite(self.cost_before) else 'no overlap'} -> {after}"
+
 
 @dataclass(frozen=True)
 class Update:
@@ -67,6 +73,7 @@ class Update:
         cost: of the warp or transform tried.
         damping: of the step.
         accepted: whether the trial was kept.
+        step_vox: longest step taken from here, in voxels of the level; None in linear stages.
         done: share of the stage's work that is done, 0 to 1; a stage may end earlier.
         seconds: since the stage started.
     """
@@ -78,6 +85,7 @@ class Update:
     cost: float
     damping: float
     accepted: bool
+    step_vox: float | None
     done: float
     seconds: float
 
@@ -142,7 +150,9 @@ def run_deformable(
         progress=None if progress is None else _DeformableTeller(settings, scene, progress),
         keep_interrupted=keep_interrupted,
     )
-    after = _deformable_cost(scene, settings, matrix, found.displacement, ops)
+    after, stopped = insist(
+        lambda: _deformable_cost(scene, settings, matrix, found.displacement, ops), keep=keep_interrupted
+    )
     kept = after <= before or not math.isfinite(before)
     stage = Stage(
         name="deformable",
@@ -151,7 +161,7 @@ def run_deformable(
         cost_before=before,
         cost_after=after,
         status=found.status.value if kept else WORSE,
-        interrupted=found.status is Status.INTERRUPTED,
+        interrupted=stopped or found.status is Status.INTERRUPTED,
         kept=kept,
         seconds=time.perf_counter() - began,
         history=found.records,
@@ -197,6 +207,7 @@ class _LinearTeller:
                 cost=record.cost,
                 damping=record.damping,
                 accepted=record.accepted,
+                step_vox=None,
                 done=number / len(levels),
                 seconds=record.seconds,
             )
@@ -227,6 +238,7 @@ class _DeformableTeller:
                 cost=record.cost,
                 damping=record.damping,
                 accepted=record.accepted,
+                step_vox=record.step_vox,
                 done=min(1.0, work / max(self._total, 1)),
                 seconds=record.seconds,
             )

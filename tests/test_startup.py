@@ -1,0 +1,276 @@
+"""Starting up: what is imported when, and compiled kernels that are kept, found again, and never mixed up."""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import types
+
+import numba
+import pytest
+import torch
+from numba.core.registry import CPUDispatcher
+from typer.testing import CliRunner
+
+from warpfactor.cli import app, show, warmup
+from warpfactor.kernels import cpu
+from warpfactor.kernels.cpu import cache
+from warpfactor.kernels.cpu.compilation import counted
+
+SOURCE = "def double(x):\n    return 2 * x\n"
+HEAVY = ("torch", "numba", "SimpleITK", "matplotlib")
+
+
+def loaded_after(statement):
+    """Which of the heavy packages a fresh process has loaded after a statement."""
+    code = f"{statement}\nimport sys; print(*[name for name in {HEAVY} if name in sys.modules])"
+    return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+
+
+def test_importing_the_package_loads_nothing_heavy():
+    assert loaded_after("import warpfactor") == []
+
+
+def test_the_command_line_loads_nothing_heavy_before_a_command_runs():
+    assert loaded_after("import warpfactor.cli.app") == []
+
+
+def test_a_registration_loads_no_plotting():
+    assert "matplotlib" not in loaded_after("import warpfactor; warpfactor.register; import warpfactor.register.api")
+
+
+@pytest.fixture
+def places(tmp_path, monkeypatch):
+    """Two empty folders as the package's and the user's cache, and nothing remembered of others."""
+    found = types.SimpleNamespace(own=tmp_path / "package" / "__pycache__", user=tmp_path / "home" / "cache")
+    monkeypatch.setattr(cache, "_own", found.own)
+    monkeypatch.setattr(cache, "AppDirs", lambda *_: types.SimpleNamespace(user_cache_dir=str(found.user)))
+    monkeypatch.setattr(cache.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(numba.config, "CACHE_DIR", "")
+    forget()
+    yield found
+    monkeypatch.undo()
+    forget()
+
+
+def forget():
+    for function in (cache.folders, cache.stamp, cache._source, cache._warn_that_nothing_is_kept):
+        function.cache_clear()
+
+
+@pytest.fixture
+def kernel(tmp_path, monkeypatch):
+    """A function that makes a kernel anew, as a new process would."""
+    path = tmp_path / "warpfactor_kernel_for_a_test.py"
+    path.write_text(SOURCE)
+    monkeypatch.syspath_prepend(tmp_path)
+    module = __import__(path.stem)
+    yield lambda: cache.kept(numba.njit)(module.double)
+    del sys.modules[path.stem]
+
+
+def hits(dispatcher):
+    """How many signatures came from disk."""
+    return sum(dispatcher.stats.cache_hits.values())
+
+
+def files(folder):
+    return sorted(folder.rglob(f"*{cache.SUFFIX}")) if folder.exists() else []
+
+
+def block(folder):
+    """Make it impossible to write a folder, for the superuser too."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.write_text("in the way")
+
+
+def test_a_kernel_is_compiled_once(places, kernel):
+    first, second = kernel(), kernel()
+    assert first(4) == second(4) == 8
+    assert (hits(first), hits(second)) == (0, 1)
+    assert len(files(places.own)) == 1
+    assert not places.user.exists()
+    assert first(4.5) == second(4.5) == 9.0
+    assert len(files(places.own)) == 2
+
+
+def test_the_users_cache_serves_where_the_package_is_read_only(places, kernel):
+    block(places.own)
+    assert kernel()(4) == 8
+    assert len(files(places.user)) == 1
+    again = kernel()
+    again(4)
+    assert hits(again) == 1
+
+
+def test_a_package_that_was_prepared_needs_no_cache_of_the_user(places, kernel):
+    kernel()(4)
+    block(places.user)
+    prepared = kernel()
+    prepared(4)
+    assert hits(prepared) == 1
+
+
+def test_numbas_own_variable_wins(places, kernel, tmp_path, monkeypatch):
+    kernel()(4)
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "chosen"))
+    forget()
+    chosen = kernel()
+    chosen(4)
+    assert hits(chosen) == 0
+    assert len(files(tmp_path / "chosen")) == len(files(places.own)) == 1
+
+
+def test_without_a_home_a_private_folder_serves(places, kernel, tmp_path):
+    block(places.own)
+    block(places.user.parent)
+    kernel()(4)
+    private = tmp_path / f"warpfactor-{os.getuid()}"
+    assert len(files(private)) == 1
+    assert private.stat().st_mode & 0o077 == 0
+
+
+def test_a_folder_that_others_can_write_is_not_used(places, kernel, tmp_path):
+    block(places.own)
+    block(places.user.parent)
+    (tmp_path / f"warpfactor-{os.getuid()}").mkdir(mode=0o777)
+    (tmp_path / f"warpfactor-{os.getuid()}").chmod(0o777)
+    with pytest.warns(UserWarning, match="NUMBA_CACHE_DIR"):
+        assert kernel()(4) == 8
+    assert kernel()(4) == 8  # said once
+    assert not files(tmp_path)
+
+
+def test_a_damaged_file_is_compiled_again(places, kernel):
+    kernel()(4)
+    (path,) = files(places.own)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    again = kernel()
+    assert again(4) == 8
+    assert hits(again) == 0
+    assert cache._read(path) is not None
+
+
+def test_other_sources_are_other_kernels(places, kernel, monkeypatch):
+    kernel()(4)
+    sources = cache._source
+    monkeypatch.setattr(cache, "_source", lambda name: sources(name) + "# changed\n")
+    cache.stamp.cache_clear()
+    changed = kernel()
+    changed(4)
+    assert hits(changed) == 0
+    assert len(files(places.own)) == 2
+
+
+def test_old_files_of_other_sources_are_removed(places, kernel):
+    kernel()(4)
+    (path,) = files(places.own)
+    stem, _, call = path.name.rsplit("-", 2)
+    new, old = (path.with_name(f"{stem}-{sources * 16}-{call}") for sources in "ab")
+    for other, age in ((new, 0), (old, 2 * cache.OUTDATED_SECONDS)):
+        other.write_bytes(b"")
+        os.utime(other, (other.stat().st_mtime - age,) * 2)
+    kernel()(4.5)
+    assert new.exists()
+    assert not old.exists()
+
+
+def test_a_stamp_follows_imports(monkeypatch):
+    lncc = "warpfactor.kernels.cpu.lncc"
+    needed = cache._with_imports(lncc)
+    assert {"warpfactor.kernels.cpu.filters", "warpfactor.kernels.cpu.jit"} < needed
+    assert "warpfactor.kernels.cpu.smooth" not in needed
+    before = cache.stamp(lncc)
+    sources = cache._source
+    monkeypatch.setattr(cache, "_source", lambda name: sources(name) + " " * name.endswith(".filters"))
+    cache.stamp.cache_clear()
+    assert cache.stamp(lncc) != before
+    cache.stamp.cache_clear()
+
+
+def _write_often(path, letter):
+    payload = letter * 200_000
+    for _ in range(40):
+        if not cache._write(path, payload):
+            raise SystemExit(1)
+
+
+def test_processes_that_write_at_once_leave_a_whole_file(tmp_path):
+    path = tmp_path / f"lncc.f-{'0' * 16}-{'0' * 16}{cache.SUFFIX}"
+    context = multiprocessing.get_context("fork")
+    writers = [context.Process(target=_write_often, args=(path, letter)) for letter in (b"a", b"b", b"c")]
+    for writer in writers:
+        writer.start()
+    seen = set()
+    while any(writer.is_alive() for writer in writers):
+        payload = cache._read(path)
+        if payload is not None:
+            assert len(payload) == 200_000
+            seen |= set(payload)
+        else:
+            assert not path.exists() or cache._read(path) is not None
+    for writer in writers:
+        writer.join()
+    assert [writer.exitcode for writer in writers] == [0, 0, 0]
+    assert seen <= set(b"abc")
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]
+
+
+def test_a_numba_we_do_not_know_keeps_kernels_its_own_way():
+    asked = []
+    stranger = types.SimpleNamespace(enable_caching=lambda: asked.append(True))
+    assert cache.kept(lambda _: stranger)(len) is stranger
+    assert asked == [True]
+
+
+def test_a_disabled_compiler_leaves_functions_alone():
+    assert cache.kept(lambda function: function)(len) is len
+
+
+def test_compiling_is_told_once(capsys):
+    def compile_one():
+        numba.njit(lambda x: x + 1)(1)
+
+    show.announce_compilation(quiet=False)
+    compile_one()
+    compile_one()
+    assert capsys.readouterr().err.count("compiling the kernels, once") == 1
+    show.announce_compilation(quiet=False)
+    show.announce_compilation(quiet=True)
+    compile_one()
+    assert not capsys.readouterr().err
+
+
+def test_compilations_are_counted():
+    inner = numba.njit(lambda x: x + 1)
+    outer = numba.njit(lambda x: inner(x) + 1)
+    with counted() as found:
+        outer(1)
+        outer(2)
+    assert found.count == 1
+    assert found.seconds > 0
+
+
+def test_warmup_uses_every_kernel():
+    done = CliRunner().invoke(app.app, ["warmup"], catch_exceptions=False)
+    assert done.exit_code == 0
+    assert "multimodal" in done.stdout
+    assert "are kept in" in done.stdout
+    modules = [module for name, module in sys.modules.items() if name.startswith("warpfactor.kernels.cpu.")]
+    kernels = {v for m in modules for v in vars(m).values() if isinstance(v, CPUDispatcher)}
+    idle = [k.py_func.__name__ for k in kernels if k.targetoptions.get("parallel") and not k.signatures]
+    assert not idle
+
+
+def test_warmup_compiles_nothing_twice():
+    list(warmup.compile_all())
+    with counted() as found:
+        list(warmup.compile_all())
+    assert found.count == 0
+
+
+def test_info_tells_where_kernels_are():
+    cpu.jacobian_determinant(torch.zeros(3, 4, 4, 4))
+    told = CliRunner().invoke(app.app, ["info"], catch_exceptions=False).stdout
+    assert str(cache.folders()[0]) in told
