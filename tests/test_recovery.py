@@ -21,10 +21,10 @@ METRICS = {
     "mi-inverted": (MI(), "inverted", 1.0),
     "mi-t2": (MI(), "t2", 1.0),
 }
-RELATIVE = Paper(initial=1.0, relative=True)
+RELATIVE = Paper(initial=0.4, relative=True)
 OPTIMIZERS = {
     "pointwise": {"descent": Descent("pointwise"), "damping": RELATIVE},
-    "tile": {"descent": Descent("tile", tile_radius=1), "damping": RELATIVE},
+    "tile": {"descent": Descent("tile", tile_size=3), "damping": RELATIVE},
     "root": {"descent": Descent("root"), "damping": Trust(), "step": 1.0},
     "adam": {"descent": Descent("adam"), "damping": RELATIVE, "step": 0.25},
     "sgd": {"descent": Descent("sgd"), "damping": RELATIVE, "step": 0.5},

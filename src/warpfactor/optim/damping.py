@@ -34,12 +34,12 @@ class Paper:
     """λ <- μ⁺ λ if the cost rose, else μ⁻ λ (eq. 7); optionally rejection (eq. 12).
 
     Attributes:
-        initial: λ at the start; with `relative` in units of the mean squared gradient.
+        initial: λ at the start; with `relative` in units of (Σ|g|² / Σ|g|)².
         increase, decrease: μ⁺ and μ⁻.
         floor, cap: λ stays between them; the cap is the paper's λ_max.
         tolerance: τ of the rejection test; None accepts every step.
         retries: rejections in a row after which a step is kept whatever it does.
-        relative: measure λ anew at every level, in units of the mean squared gradient there.
+        relative: measure λ anew at every level, in units of (Σ|g|² / Σ|g|)² there.
     """
 
     initial: float = 0.01
@@ -94,7 +94,7 @@ class Trust:
     towards the floor, which is the longest step we ever want.
 
     Attributes:
-        initial: κ², λ in units of the mean squared gradient at the level's start.
+        initial: κ², λ in units of (Σ|g|² / Σ|g|)² at the level's start.
         increase, decrease: factors for a bad and for a good step.
         floor, cap: limits of κ².
         poor, good: gain ratios below which λ grows and above which it shrinks.
@@ -103,10 +103,10 @@ class Trust:
         relative: always true; the rule has no other unit.
     """
 
-    initial: float = 100.0
+    initial: float = 40.0
     increase: float = 4.0
     decrease: float = 0.5
-    floor: float = 100.0
+    floor: float = 40.0
     cap: float = 1e6
     poor: float = 0.1
     good: float = 0.25

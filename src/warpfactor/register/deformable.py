@@ -186,8 +186,9 @@ class LevelSolver:
         settings, ops, units = self.settings, self.ops, self.units
         self._smooth(field, settings.sigma_grad, settings.tail)
         if iteration == 0 and settings.damping.relative:
-            squares, _, count = ops.norms(field, units.weights)
-            self.damping_unit = squares / count if count else 1.0
+            # The mean length of the gradient where it is, as empty margins add nothing to either sum.
+            squares, lengths, _ = ops.norms(field, units.weights)
+            self.damping_unit = (squares / lengths) ** 2 if lengths > 0 else 1.0
         largest, decrease = take(
             settings.descent,
             field,

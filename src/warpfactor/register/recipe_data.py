@@ -17,7 +17,7 @@ _AFFINE_MI = LinearSettings(dof="affine", metric="mi")
 _WARP = Deformable(
     metric=LNCC((3, 3, 5), symmetric=True),
     descent=Descent("root"),
-    damping=Trust(initial=16, floor=16),
+    damping=Trust(initial=8, floor=8),
     step=1.0,
     sigma_grad=1.2,
     sigma_warp=0.63,
@@ -28,15 +28,15 @@ _WARP = Deformable(
 # Organs that move far and smoothly: one more level, wider smoothing, more iterations.
 _SMOOTH = replace(
     _WARP,
-    metric=LNCC(5, symmetric=True),
+    metric=LNCC(5, symmetric=True, flat=0.003),
     sigma_grad=2.0,
     sigma_warp=1.0,
     levels=(8, 4, 2, 1),
     iterations=(60, 60, 40, 20),
 )
-_LUNG = replace(_SMOOTH, metric=LNCC(7, symmetric=True), iterations=(80, 80, 50, 30))
+_LUNG = replace(_SMOOTH, metric=LNCC(7, symmetric=True, flat=0.003), iterations=(80, 80, 50, 30))
 _PAPER = Deformable(
-    metric=LNCC(7, exact=False),
+    metric=LNCC(7, exact=False, flat=1e-5, noise=0.0),
     descent=Descent("pointwise"),
     damping=Paper(),
     step=0.375,

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from warpfactor.errors import InputError
 from warpfactor.similarity.base import Cost, Pair, Term, at_level, normalized_weights
+from warpfactor.similarity.contrast import least_variance
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,8 @@ class LNCC:
         squared: correlation squared (contrast may be inverted) or signed.
         exact: the true gradient; False leaves out how a voxel changes its neighbours' windows, as the paper's kernel.
         symmetric: use the mean of the warped and the (rescaled) fixed image's slope as direction of the force.
-        flat: windows with less variance than this, in units of the image's own variance, count as flat.
+        flat: windows with less than this share of the image's contrast do not count; see contrast.py.
+        noise: nor do windows with less than this many times the variance of the noise.
     """
 
     size: int | tuple[int, ...] = 5
@@ -27,7 +29,8 @@ class LNCC:
     squared: bool = True
     exact: bool = True
     symmetric: bool = False
-    flat: float = 1e-5
+    flat: float = 0.01
+    noise: float = 2.0
     name: str = "lncc"
 
     def __post_init__(self) -> None:
@@ -36,13 +39,21 @@ class LNCC:
             raise InputError(f"LNCC window size {self.size} must be odd and positive; use 3, 5, 7, ...")
         if self.window not in ("box", "gaussian"):
             raise InputError(f"Unknown LNCC window {self.window!r}; use 'box' or 'gaussian'")
+        if not (0 <= self.flat < 1 and self.noise >= 0):
+            raise InputError(f"LNCC flat {self.flat} must be in [0, 1) and noise {self.noise} not negative")
 
     def prepare(self, pair: Pair, ops: ModuleType, *, level: int = 0, weights: tuple[float, ...] | None = None) -> Cost:
         """The cost for the images of one level."""
         radius = at_level(self.size, level) // 2
         radii = tuple(radius if n > 1 else 0 for n in pair.shape)
+        room = ops.lncc_room(pair.shape, radii, self.window)
+
+        def floor(image: Tensor, mask: Tensor | None) -> float:
+            return least_variance(image, mask, radii, share=self.flat, noise=self.noise, ops=ops)
 
         def term(fixed: Tensor, moving: Tensor) -> Term:
+            flat = (floor(fixed, pair.fixed_mask), floor(moving, pair.moving_mask))
+
             def evaluate(u: Tensor, matrix: Tensor, gradient: Tensor | None) -> tuple[float, float]:
                 result: tuple[float, float] = ops.lncc(
                     fixed,
@@ -54,10 +65,11 @@ class LNCC:
                     squared=self.squared,
                     exact=self.exact,
                     symmetric=self.symmetric,
-                    flat=(self.flat, self.flat),
+                    flat=flat,
                     gradient=gradient,
                     fixed_mask=pair.fixed_mask,
                     moving_mask=pair.moving_mask,
+                    room=room,
                 )
                 return result
 
