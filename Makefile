@@ -1,28 +1,33 @@
-# `make demo` shows a registration with known truth; `make test` runs lint, types and all tests.
-# Both build a virtual environment first and need only Python 3.10+ and make.
+# `make demo` shows a registration with known truth; `make test` runs lint, types and all tests, among them a strict build
+# of the documentation; `make docs` leaves that site in site/. They build a virtual environment first and need only
+# Python 3.10+ and make.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint types clean
+.PHONY: demo test lint types docs clean
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[test]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[test,docs]"
 	touch $@
 
 demo: $(VENV)/.installed
 	$(BIN)/warpfactor demo --output demo-output --force
 
 lint: $(VENV)/.installed
-	$(BIN)/ruff check src tests bench docs
-	$(BIN)/ruff format --check src tests bench docs
+	$(BIN)/ruff check src tests docs
+	$(BIN)/ruff format --check src tests docs
 
 types: $(VENV)/.installed
 	$(BIN)/mypy
+
+docs: $(VENV)/.installed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open site/index.html"
 
 test: lint types
 	$(BIN)/pytest
 
 clean:
-	rm -rf $(VENV) demo-output .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) demo-output site .pytest_cache .mypy_cache .ruff_cache

@@ -48,16 +48,17 @@ def result(files, tmp_path_factory):
 
 def test_register_leaves_a_whole_result(result, files):
     folder, done = result
-    assert {path.name for path in folder.iterdir()} - {"report.html"} == {
+    assert {path.name for path in folder.iterdir()} == {
         "warped.nii.gz",
         "warped_labels.nii.gz",
         "0GenericAffine.mat",
         "1Warp.nii.gz",
         "1InverseWarp.nii.gz",
+        "report.html",
         "result.json",
     }
     entries = json.loads((folder / "result.json").read_text(encoding="utf-8"))
-    names = ("Affine", "Likeness", "Warp", "Labels", "Written", "Status")
+    names = ("Affine", "Likeness", "Warp", "Labels", "Written", "Status", "Verdict")
     lines = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
     assert tuple(lines) == names
     assert lines["Likeness"].startswith("affine LNCC cost 0.")

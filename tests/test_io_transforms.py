@@ -1,6 +1,8 @@
 """Transform and point files: exact round trips, ANTs' names and order, centres of rotation, broken files."""
 
 import gzip
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import nibabel
@@ -273,10 +275,15 @@ def test_a_packed_field_is_the_same_file_and_leaves_no_other(tmp_path: Path) -> 
 
 
 def test_a_field_that_cannot_be_packed_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise OSError(28, "No space left on device")
+    @contextmanager
+    def full(path: Path) -> Iterator[packing.Put]:
+        def put(_: object) -> None:
+            raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(packing, "pack", fail)
+        path.write_bytes(b"half")
+        yield put
+
+    monkeypatch.setattr(packing, "opened", full)
     with pytest.raises(FileError, match="No space left"):
         write_transform(smooth_warp(GRIDS["oblique"]), tmp_path / "warp.nii.gz")
     assert not list(tmp_path.iterdir())

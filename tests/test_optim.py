@@ -236,17 +236,17 @@ def gradient(shape):
     return g
 
 
-def pooled(outer, z, y, x, radius=1):
-    """Mean of (3, 3, D, H, W) over a window cut at the border."""
-    around = [slice(max(0, i - radius), i + radius + 1) for i in (z, y, x)]
+def pooled(outer, z, y, x, size):
+    """Mean of (3, 3, D, H, W) over a window of `size` voxels an axis, cut at the border."""
+    around = [slice(max(0, i - size // 2), i - size // 2 + size) for i in (z, y, x)]
     return outer[:, :, around[0], around[1], around[2]].mean((2, 3, 4))
 
 
-def tile_step(g):
+def tile_step(g, size=3):
     outer = g[:, None] * g[None]
     step = torch.zeros_like(g)
     for z, y, x in torch.ones(g.shape[1:]).nonzero().tolist():
-        block = pooled(outer, z, y, x) + DAMPING * torch.eye(3, dtype=torch.float64)
+        block = pooled(outer, z, y, x, size) + DAMPING * torch.eye(3, dtype=torch.float64)
         step[:, z, y, x] = -RESIDUAL * torch.linalg.inv(block) @ g[:, z, y, x]
     return step
 
@@ -285,6 +285,19 @@ def test_step_is_its_formula(name, weights, shape):
         assert (step[:, 0, 1, 1] == 0).all()
 
 
+@pytest.mark.parametrize("shape", [(3, 5, 4), (1, 6, 5)], ids=["3-D", "2-D"])
+@pytest.mark.parametrize("size", [1, 2, 4, 5, 6, 9, 10, 11, 12])
+def test_tiles_of_any_size_are_their_formula(size, shape):
+    """Even sizes, which are off centre, and sizes beyond the image included."""
+    g = gradient(shape)
+    expected = tile_step(g, size)
+    for ops, dtype, accuracy in ((reference, torch.float64, 1e-12), (cpu, torch.float32, 1e-5)):
+        step = g.to(dtype, copy=True)
+        arguments = {"damping": DAMPING, "residual": RESIDUAL, "weights": (1.0, 1.0, 1.0), "ops": ops}
+        take(Descent("tile", tile_size=size), step, **arguments)
+        torch.testing.assert_close(step.double(), expected, rtol=accuracy, atol=accuracy)
+
+
 def test_every_descent_has_a_formula():
     assert set(FORMULAS) == set(NAMES)
 
@@ -315,7 +328,7 @@ def test_adam_without_moments_is_an_error():
     "wrong",
     [
         {"name": "newton"},
-        {"name": "tile", "tile_radius": -1},
+        {"name": "tile", "tile_size": 0},
         {"name": "demons", "alpha": 0.0},
         {"name": "adam", "betas": (0.9, 1.0)},
         {"name": "adam", "epsilon": 0.0},

@@ -1,6 +1,5 @@
 """Starting up: what is imported when, and compiled kernels that are kept, found again, and never mixed up."""
 
-import multiprocessing
 import os
 import subprocess
 import sys
@@ -189,32 +188,30 @@ def test_a_stamp_follows_imports(monkeypatch):
     cache.stamp.cache_clear()
 
 
-def _write_often(path, letter):
-    payload = letter * 200_000
-    for _ in range(40):
-        if not cache._write(path, payload):
-            raise SystemExit(1)
+WRITE_OFTEN = """
+import importlib.util, pathlib, sys
+found = importlib.util.spec_from_file_location("cache", sys.argv[1])
+cache = importlib.util.module_from_spec(found)
+found.loader.exec_module(cache)
+for _ in range(40):
+    assert cache._write(pathlib.Path(sys.argv[2]), sys.argv[3].encode() * 200_000)
+"""
 
 
 def test_processes_that_write_at_once_leave_a_whole_file(tmp_path):
     path = tmp_path / f"lncc.f-{'0' * 16}-{'0' * 16}{cache.SUFFIX}"
-    context = multiprocessing.get_context("fork")
-    writers = [context.Process(target=_write_often, args=(path, letter)) for letter in (b"a", b"b", b"c")]
-    for writer in writers:
-        writer.start()
-    seen = set()
-    while any(writer.is_alive() for writer in writers):
-        payload = cache._read(path)
-        if payload is not None:
-            assert len(payload) == 200_000
-            seen |= set(payload)
-        else:
-            assert not path.exists() or cache._read(path) is not None
-    for writer in writers:
-        writer.join()
-    assert [writer.exitcode for writer in writers] == [0, 0, 0]
-    assert seen <= set(b"abc")
-    assert [p.name for p in tmp_path.iterdir()] == [path.name]
+    command = [sys.executable, "-c", WRITE_OFTEN, cache.__file__, path]
+    writers = [subprocess.Popen([*command, letter]) for letter in "abc"]
+    seen, torn = set(), 0
+    while any(writer.poll() is None for writer in writers):
+        there, payload = path.exists(), cache._read(path)
+        torn += there and payload is None
+        seen.add(payload)
+    assert [writer.returncode for writer in writers] == [0, 0, 0]
+    assert not torn
+    assert seen - {None} <= {letter * 200_000 for letter in (b"a", b"b", b"c")}
+    assert len(seen - {None}) > 0
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_numba_we_do_not_know_keeps_kernels_its_own_way():

@@ -37,10 +37,10 @@ _SOURCES = {
     "write_transform": "io",
 }
 # `register` can be called, see register/__init__.py.
-_MODULES = ("io", "kernels", "phantom", "plot", "quality", "register")
+_MODULES = ("io", "kernels", "phantom", "plot", "quality", "register", "report")
 
 if TYPE_CHECKING:
-    from warpfactor import io, kernels, phantom, plot, quality
+    from warpfactor import io, kernels, phantom, plot, quality, report
     from warpfactor.errors import FileError, InputError, WarpfactorError
     from warpfactor.grid import Grid
     from warpfactor.image import Image
@@ -84,6 +84,7 @@ __all__ = [
     "recipe",
     "recipes",
     "register",
+    "report",
     "write_image",
     "write_transform",
 ]

@@ -140,9 +140,14 @@ class Grid:
         through = np.eye(4) if affine is None else np.asarray(affine, dtype=np.float64)
         return torch.from_numpy(np.linalg.solve(moving.matrix, through @ self.matrix)[:3].copy())
 
-    def voxels_to_mm(self, displacement: Tensor) -> Tensor:
-        """(3, ...) displacement along array axes in voxels -> (3, ...) world (x, y, z) in mm, float64."""
-        return _linear(self.matrix[:3, :3], displacement)
+    def voxels_to_mm(self, displacement: Tensor, axis: int | None = None) -> Tensor:
+        """(3, ...) displacement along array axes in voxels -> (3, ...) world (x, y, z) in mm, float64.
+
+        With `axis` only that of the three, (...).
+        """
+        if axis is None:
+            return _linear(self.matrix[:3, :3], displacement)
+        return _linear(self.matrix[axis : axis + 1, :3], displacement)[0]
 
     def mm_to_voxels(self, vectors: Tensor) -> Tensor:
         """(3, ...) world vectors (x, y, z) in mm -> (3, ...) along array axes in voxels, float64."""
@@ -209,7 +214,7 @@ def _listed(values: Iterable[float]) -> str:
 
 def _linear(matrix: NDArray[Any], vectors: Tensor) -> Tensor:
     weights = torch.from_numpy(np.array(matrix)).to(vectors.device)
-    return (weights @ vectors.reshape(3, -1).double()).reshape(vectors.shape)
+    return (weights @ vectors.reshape(3, -1).double()).reshape(-1, *vectors.shape[1:])
 
 
 def _check(grid: Grid) -> None:

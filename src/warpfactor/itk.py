@@ -22,19 +22,28 @@ def grid_of(image: Any) -> Grid:
     return Grid.from_itk(image.GetSize(), image.GetOrigin(), image.GetSpacing(), image.GetDirection())
 
 
+def place(image: Any, grid: Grid) -> Any:
+    """A SimpleITK image, put where the grid is."""
+    geometry = grid.to_itk()
+    image.SetOrigin(geometry.origin)
+    image.SetSpacing(geometry.spacing)
+    image.SetDirection(geometry.direction)
+    return image
+
+
 def image_to_sitk(data: Tensor, grid: Grid) -> Any:
     """(C, D, H, W) tensor -> SimpleITK image of `grid.ndim` dimensions; a vector image if C > 1."""
     array = data.detach().cpu().numpy()
     array = array[:, 0] if grid.ndim == 2 else array
     vector = array.shape[0] > 1
     image = sitk.GetImageFromArray(np.moveaxis(array, 0, -1) if vector else array[0], isVector=vector)
-    return _place(image, grid)
+    return place(image, grid)
 
 
 def image_from_sitk(image: Any) -> tuple[Tensor, Grid]:
     """SimpleITK image -> (C, D, H, W) tensor of the same number type, and its grid."""
     grid = grid_of(image)
-    array = sitk.GetArrayFromImage(image)
+    array = sitk.GetArrayViewFromImage(image)
     if np.iscomplexobj(array):
         raise InputError("The image has complex values; take their magnitude or phase first.")
     vector = image.GetNumberOfComponentsPerPixel() > 1
@@ -42,10 +51,14 @@ def image_from_sitk(image: Any) -> tuple[Tensor, Grid]:
     return to_tensor(channels.reshape(-1, *grid.shape)), grid
 
 
-def to_tensor(array: np.ndarray[Any, Any]) -> Tensor:
-    """Contiguous tensor of an array in native byte order; unsigned types that torch lacks are widened."""
+def to_tensor(array: np.ndarray[Any, Any], *, copy: bool = True) -> Tensor:
+    """Contiguous tensor of an array in native byte order; unsigned types that torch lacks are widened.
+
+    Without `copy` it shares the memory of an array that is such already.
+    """
     widened = {"u2": np.int32, "u4": np.int64, "u8": np.int64}.get(array.dtype.str[1:], array.dtype.newbyteorder("="))
-    return torch.from_numpy(np.array(array, dtype=widened, order="C", copy=True))
+    made = np.array(array, dtype=widened, order="C") if copy else np.ascontiguousarray(array, dtype=widened)
+    return torch.from_numpy(made)
 
 
 def affine_to_sitk(matrix: Matrix, ndim: int) -> Any:
@@ -63,18 +76,25 @@ def warp_to_sitk(displacement: Tensor, grid: Grid) -> Any:
 
 def field_to_sitk(displacement: Tensor, grid: Grid, dtype: torch.dtype = torch.float64) -> Any:
     """(3, D, H, W) voxel displacement -> vector image in LPS mm with `grid.ndim` components."""
-    vectors = grid.voxels_to_mm(displacement)[: grid.ndim]
-    return image_to_sitk(vectors.to(dtype), grid)
+    vectors = torch.empty((*grid.shape, grid.ndim), dtype=dtype)
+    for number, plane in enumerate(vectors):  # plane by plane: no field in double precision exists
+        plane.copy_(grid.voxels_to_mm(displacement[:, number].detach())[: grid.ndim].movedim(0, -1))
+    image = sitk.GetImageFromArray(vectors.numpy().reshape(*grid.shape[-grid.ndim :], -1), isVector=True)
+    return place(image, grid)
 
 
 def field_from_sitk(image: Any) -> tuple[Tensor, Grid]:
     """Vector image in LPS mm -> (3, D, H, W) displacement in voxels (float64), and its grid."""
-    data, grid = image_from_sitk(image)
-    if data.shape[0] != grid.ndim:
-        raise InputError(f"A {grid.ndim}-D displacement field needs {grid.ndim} components, this has {data.shape[0]}.")
-    vectors = torch.zeros((3, *grid.shape), dtype=torch.float64)
-    vectors[: grid.ndim] = data
-    return grid.mm_to_voxels(vectors), grid
+    components, grid = image.GetNumberOfComponentsPerPixel(), grid_of(image)
+    if components != grid.ndim:
+        raise InputError(f"A {grid.ndim}-D displacement field needs {grid.ndim} components, this has {components}.")
+    array = sitk.GetArrayViewFromImage(image).reshape(*grid.shape, grid.ndim)
+    field = torch.empty((3, *grid.shape), dtype=torch.float64)
+    for number, plane in enumerate(array):
+        vectors = torch.zeros((3, *grid.shape[1:]), dtype=torch.float64)
+        vectors[: grid.ndim] = to_tensor(np.moveaxis(plane, -1, 0))
+        field[:, number] = grid.mm_to_voxels(vectors)
+    return field, grid
 
 
 def matrix_from_sitk(transform: Any) -> Matrix:
@@ -92,11 +112,3 @@ def matrix_from_sitk(transform: Any) -> Matrix:
         matrix[:ndim, 3] = origin
     matrix[:ndim, :ndim] = linear
     return matrix
-
-
-def _place(image: Any, grid: Grid) -> Any:
-    geometry = grid.to_itk()
-    image.SetOrigin(geometry.origin)
-    image.SetSpacing(geometry.spacing)
-    image.SetDirection(geometry.direction)
-    return image

@@ -4,6 +4,7 @@ Every function takes tensors or numpy arrays. Distances come out in the unit tha
 surfaces, voxels for displacements.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
@@ -11,8 +12,10 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import SimpleITK
+import torch
 from torch import Tensor
 
+from warpfactor import kernels
 from warpfactor.errors import InputError
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -20,6 +23,7 @@ Array: TypeAlias = npt.NDArray[Any]
 sitk: Any = SimpleITK  # its functions carry no types
 
 LOG_JACOBIAN_RANGE = (1e-3, 1e3)  # determinants are clipped to this before the logarithm: folds have none
+RANKS = (1, 5, 50, 95, 99)  # percentiles of determinants
 MOST_BINS = 1 << 20  # labels below this are counted in a histogram
 
 
@@ -161,27 +165,32 @@ def target_registration_error(mapped_points: Array | Tensor, true_points: Array 
 
 def jacobian_figures(determinant: Array | Tensor, mask: Array | Tensor | None = None) -> JacobianFigures:
     """Folds, percentiles and spread of Jacobian determinants (D, H, W), where mask is true."""
-    values = _selected(determinant, mask)
-    folded = int(np.count_nonzero(values <= 0))
-    ranks = (1, 5, 50, 95, 99)
+    values, inside = _measurable(determinant, mask)
+    ops = kernels.select(values.device)
+    found = ops.tally(values, mask=inside, log_range=LOG_JACOBIAN_RANGE)
+    mean = found.total / found.count
     return JacobianFigures(
-        folded_count=folded,
-        folded_fraction=folded / values.size,
-        minimum=float(values.min()),
-        percentiles=dict(zip(ranks, np.percentile(values, ranks).tolist(), strict=True)),
-        sd_log=float(np.log(values.clip(*LOG_JACOBIAN_RANGE)).std()),
+        folded_count=found.nonpositive,
+        folded_fraction=found.nonpositive / found.count,
+        minimum=found.minimum,
+        percentiles=dict(zip(RANKS, ops.percentiles(values, RANKS, mask=inside), strict=True)),
+        sd_log=math.sqrt(max(0.0, found.squares / found.count - mean * mean)),
     )
 
 
 def inverse_consistency(residual: Array | Tensor, mask: Array | Tensor | None = None) -> ErrorFigures:
     """Figures of the distance |x - inverse(forward(x))| (D, H, W), in its own unit, where mask is true."""
-    return _error_figures(_selected(residual, mask))
+    values, inside = _measurable(residual, mask)
+    ops = kernels.select(values.device)
+    found = ops.tally(values, mask=inside)
+    (p95,) = ops.percentiles(values, (95,), mask=inside)
+    return ErrorFigures(found.total / found.count, p95, found.maximum)
 
 
 def displacement_error(found: Array | Tensor, true: Array | Tensor, mask: Array | Tensor | None = None) -> ErrorFigures:
     """Figures of |found - true| between displacements (3, D, H, W), where mask (D, H, W) is true."""
     a, b = _same_shape(found, true)
-    return _error_figures(_selected(np.linalg.norm(a.astype(np.float64) - b, axis=0), mask))
+    return inverse_consistency(np.linalg.norm(a.astype(np.float64) - b, axis=0), mask)
 
 
 def mutual_information(
@@ -276,6 +285,18 @@ def _distance_map(points: Array, size: Array, spacing_mm: Sequence[float]) -> Ar
     return distance
 
 
+def _measurable(values: Array | Tensor, mask: Array | Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Values in single precision on the CPU and a mask of the same shape; neither is copied if it is that already."""
+    array = torch.from_numpy(np.ascontiguousarray(_array(values), dtype=np.float32))
+    inside = None
+    if mask is not None:
+        _, chosen = _same_shape(array, mask)
+        inside = torch.from_numpy(np.ascontiguousarray(chosen, dtype=bool))
+    if not (array.numel() if inside is None else bool(inside.any())):
+        raise InputError("There is no voxel to measure: the mask is empty")
+    return array, inside
+
+
 def _selected(values: Array | Tensor, mask: Array | Tensor | None) -> Array:
     """(N,) float64 values where mask is true (everywhere without one)."""
     array = _array(values).astype(np.float64)
@@ -290,7 +311,3 @@ def _selected(values: Array | Tensor, mask: Array | Tensor | None) -> Array:
 def _selected_pair(a: Array | Tensor, b: Array | Tensor, mask: Array | Tensor | None) -> tuple[Array, Array]:
     first, second = _same_shape(a, b)
     return _selected(first, mask), _selected(second, mask)
-
-
-def _error_figures(values: Array) -> ErrorFigures:
-    return ErrorFigures(float(values.mean()), float(np.percentile(values, 95)), float(values.max()))

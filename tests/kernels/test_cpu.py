@@ -194,7 +194,8 @@ FORMS = {
     "pointwise": lambda ops, g: ops.descend(g, form="pointwise", damping=0.3, weights=WEIGHTS, residual=0.7),
     "root": lambda ops, g: ops.descend(g, form="root", damping=0.3, weights=WEIGHTS),
     "plain": lambda ops, g: ops.descend(g, form="plain", damping=0.0, weights=WEIGHTS),
-    "tile": lambda ops, g: ops.tile(g, radius=(1, 2, 1), damping=0.3, weights=WEIGHTS, residual=0.7),
+    "tile": lambda ops, g: ops.tile(g, size=(3, 5, 3), damping=0.3, weights=WEIGHTS, residual=0.7),
+    "even tile": lambda ops, g: ops.tile(g, size=(2, 6, 4), damping=0.3, weights=WEIGHTS, residual=0.7),
 }
 
 THREADED_COSTS = (
@@ -291,7 +292,7 @@ def test_closed_forms_are_the_damped_solve(size):
     for ops in (cpu, reference):
         pointwise, tiled = g.float(), g.float()
         ops.descend(pointwise, form="pointwise", **options)
-        ops.tile(tiled, radius=(0, 0, 0), **options)
+        ops.tile(tiled, size=(1, 1, 1), **options)
         assert torch.allclose(pointwise.double(), solved, atol=1e-5)
         assert torch.allclose(tiled.double(), solved, atol=1e-4)
 

@@ -31,7 +31,9 @@ from warpfactor.register.pyramid import register_deformable
 SMALL = 24  # voxels along an axis of the pair that loads the kernels
 MEMORY_ITERATIONS = 3
 WARM = 2  # iterations that do not count: their memory is touched for the first time
-BYTES = {"cpu": 100, "reference": 600}  # a voxel, more than any optimizer takes with the scale-copy
+# Bytes a voxel that a measurement needs, scale-copy included; the plain kernels take that many times as much.
+ROOM = {"lm": 64, "adam": 88, "lm+rejection": 76, "default": 76}
+REFERENCE_FACTOR = 8
 
 
 class Stopwatch:
@@ -143,7 +145,8 @@ def _repeats(job: Job, voxels: int) -> int:
 
 def _check_room(job: Job) -> None:
     """InputError instead of a machine that swaps."""
-    room, need = speed_memory.available(), BYTES[job.backend] * job.size**3
+    room, need = speed_memory.available(), ROOM[job.optimizer] * job.size**3
+    need *= REFERENCE_FACTOR if job.backend == "reference" else 1
     if room is not None and room < need:
         raise InputError(
             f"{job.size}^3 voxels need about {need / 2**30:.0f} GB of memory, {room / 2**30:.0f} are free."

@@ -24,8 +24,9 @@ from warpfactor.bench.tables import Table, write_tables
 NAME = "speed"
 NOTES = """\
 An iteration is one of the level solver at full resolution, float32 images, one channel, no masks, stop rules off; its
-time is the median after two that do not count. The scale-copy reads and writes three channels of the same size and runs
-after every iteration. CPU time is that of all threads together; other work on the machine changes it less.
+time is the median of so many ("of") after two that do not count. The scale-copy reads and writes three channels of the
+same size after every iteration; "copies" is the time of an iteration in units of it. CPU time is that of all threads
+together, which other work on the machine changes less.
 
 Memory is the high-water mark of a fresh process while a level runs, over what the process held after import and
 compilation; the two images themselves (8 bytes a voxel for cubes) are in it. LM, Adam and LM with rejection are the

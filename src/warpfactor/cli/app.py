@@ -17,7 +17,20 @@ import typer
 from typer.core import TyperGroup
 
 import warpfactor as wf
-from warpfactor.cli import apply, bench, datasets, demo, evaluate, info, recipes, register, transforms, warmup
+from warpfactor.cli import (
+    apply,
+    bench,
+    datasets,
+    demo,
+    evaluate,
+    info,
+    recipes,
+    register,
+    report,
+    summary,
+    transforms,
+    warmup,
+)
 from warpfactor.cli.options import Command
 from warpfactor.errors import WarpfactorError
 
@@ -57,6 +70,8 @@ _add("invert", short_help="The inverse of a transform.")(transforms.invert)
 _add("compose", short_help="Several transforms as one.")(transforms.compose)
 _add("jacobian", short_help="Map of the Jacobian determinant.")(transforms.jacobian)
 _add("evaluate", short_help="Overlap, distances, landmark errors, folds.")(evaluate.command)
+_add("report", short_help="The page of a result, made again.")(report.command)
+_add("summary", short_help="One page over many results.")(summary.command)
 app.add_typer(recipes.app, name="recipes")
 app.add_typer(bench.app, name="bench")
 _add("datasets", short_help="How to lay out data for `bench`; check it; an example.")(datasets.command)

@@ -6,7 +6,7 @@ from functools import partial
 
 import typer
 
-from warpfactor.cli import bench_accuracy, bench_speed
+from warpfactor.cli import bench_accuracy, bench_paper, bench_speed
 from warpfactor.cli.options import Command
 
 app = typer.Typer(
@@ -20,4 +20,7 @@ _add("accuracy", short_help="Overlap, landmark errors, regularity, time and memo
 )
 _add("speed", short_help="Seconds and bytes of an iteration by size, metric and optimizer; start-up; whole runs.")(
     bench_speed.command
+)
+_add("paper", short_help="The tables and figures of the optimizer's paper, each as one command, on your pairs.")(
+    bench_paper.command
 )

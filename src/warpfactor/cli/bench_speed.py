@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,8 @@ from warpfactor.errors import InputError
 if TYPE_CHECKING:
     from warpfactor.bench.speed import Measurement, Watcher
     from warpfactor.bench.speed_job import Job
+
+BUSY = 0.25  # load per thread from which times cannot be trusted
 
 
 def command(  # noqa: PLR0913 - one argument per option
@@ -66,6 +69,7 @@ def command(  # noqa: PLR0913 - one argument per option
         threads=threads or cores(),
         quick=quick,
     )
+    _warn_of_company(plan.threads, quiet=quiet)
     show.announce_compilation(quiet=quiet)
     warmup.command(quiet=True)
     with _watching(quiet=quiet) as watch:
@@ -75,6 +79,13 @@ def command(  # noqa: PLR0913 - one argument per option
         bench_show.print_tables(speed_report.tables(measurements, plan))
         typer.echo(f"\nWritten   {', '.join(str(path) for path in written)}")
     _exit_code(measurements, quiet=quiet)
+
+
+def _warn_of_company(threads: int, *, quiet: bool) -> None:
+    """Say so if other processes use the machine."""
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    if load > BUSY * threads and not quiet:
+        typer.echo(f"other work is running here (load {load:.1f}): times are too long, believe ratios only", err=True)
 
 
 @contextmanager

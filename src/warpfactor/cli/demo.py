@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
 
 import warpfactor as wf
+from warpfactor.cli import report as reporting
 from warpfactor.cli import show
 from warpfactor.cli.options import Force, Quiet, parse_numbers
 from warpfactor.errors import InputError
@@ -28,6 +30,7 @@ def command(
     shape: Annotated[str, typer.Option(metavar="Z,Y,X", help="Voxels along z, y, x; 1,y,x is 2-D.")] = "80,96,80",
     recipe: Annotated[str, typer.Option(metavar="RECIPE", help="Name or file of the recipe.")] = "default",
     seed: Annotated[int, typer.Option(metavar="NUMBER", help="Of the anatomy and its warp.")] = 0,
+    report: Annotated[bool, reporting.NO_REPORT] = True,
     force: Force = False,
     quiet: Quiet = False,
 ) -> None:
@@ -45,12 +48,24 @@ def command(
         with show.progress(quiet=quiet, as_json=False) as view:
             found = wf.register(place / FIXED, place / MOVING, recipe=chosen, progress=view.callback)
             view.phase("writing")
-            found.save(place / RESULT)
+            verdict = _save(found, place, output, report=report)
             scores = _scores(place, truth, found)
     if not quiet:
-        typer.echo(show.summary(found, output, {}, time.perf_counter() - began))
+        typer.echo(show.summary(found, output, verdict, time.perf_counter() - began))
         typer.echo(scores)
-        typer.echo(f"Look into {output}: {RESULT}/warped.nii.gz beside {FIXED}.")
+        look = f"{RESULT}/report.html, or " if report else ""
+        typer.echo(f"Look into {output}: {look}{RESULT}/warped.nii.gz beside {FIXED}.")
+
+
+def _save(found: wf.Registration, place: Path, output: Path, *, report: bool) -> dict[str, Any]:
+    """Write the result and its page, and return its verdict; the images will be beside it in `output`."""
+    inputs = wf.report.inputs_entry(output / RESULT, fixed=output / FIXED, moving=output / MOVING)
+    extra = {"command": sys.argv[1:], "inputs": inputs}
+    images = {"fixed": place / FIXED, "moving": place / MOVING, "fixed_mask": None}
+    page = reporting.draw(found, **images, extra=extra) if report else None
+    (place / RESULT).mkdir()
+    reporting.write_with_page(found, place / RESULT, page, extra=extra)
+    return {} if page is None else {"verdict": page.verdict.to_dict()}
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -49,10 +50,13 @@ Landmarks = Annotated[
 
 
 class Command(TyperCommand):
-    """A command whose usage line has no braces around the names of arguments."""
+    """A command whose usage line has no braces around the names of arguments, and whose help names no list types."""
+
+    def get_help(self, ctx: Any) -> str:
+        return re.sub(r" <list\[\w+\]>", "", super().get_help(ctx))
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
+        return [re.sub(r"[{}]", "", piece) for piece in super().collect_usage_pieces(ctx)]
 
 
 @dataclass(frozen=True)

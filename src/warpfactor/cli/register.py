@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import warpfactor as wf
+from warpfactor.cli import report as reporting
 from warpfactor.cli import show
 from warpfactor.cli.options import Force, Json, Landmarks, Quiet, parse_numbers, parse_settings
 from warpfactor.cli.scores import Companions
+
+if TYPE_CHECKING:
+    from warpfactor.report import Report
 
 INTERRUPTED = 130
 
@@ -71,6 +77,7 @@ def command(  # noqa: PLR0913 - one argument per option
     backend: Annotated[str, typer.Option(metavar="NAME", help="Kernels: auto, cpu or reference.")] = "auto",
     threads: Annotated[int | None, typer.Option(metavar="COUNT", help="At most so many; all without.")] = None,
     seed: Annotated[int, typer.Option(metavar="NUMBER", help="Of random numbers.")] = 0,
+    report: Annotated[bool, reporting.NO_REPORT] = True,
     keep_interrupted: Annotated[
         bool, typer.Option("--keep-interrupted", help="On Ctrl-C write the best result so far instead of nothing.")
     ] = False,
@@ -78,9 +85,10 @@ def command(  # noqa: PLR0913 - one argument per option
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Register MOVING to FIXED and write transform, inverse, warped image and result.json into a folder."""
+    """Register MOVING to FIXED; write transform, inverse, warped image, result.json and report.html into a folder."""
     from warpfactor.io.folder import check_folder
     from warpfactor.register.inputs import load_image
+    from warpfactor.report import inputs_entry
 
     began = time.perf_counter()
     check_folder(output, force=force)
@@ -109,14 +117,23 @@ def command(  # noqa: PLR0913 - one argument per option
             keep_interrupted=keep_interrupted,
         )
         view.phase("writing")
-        found, scores = _save(found.with_seconds("read", read), companions, output, force=force)
+        draw = partial(reporting.draw, fixed=fixed_image, moving=moving_image, fixed_mask=fixed_mask)
+        extra = {"inputs": inputs_entry(output, fixed=fixed, moving=moving, fixed_mask=fixed_mask)}
+        timed = found.with_seconds("read", read)
+        found, scores = _save(timed, companions, output, extra=extra, draw=draw if report else None, force=force)
     _report(found, scores, output, time.perf_counter() - began, quiet=quiet, as_json=as_json)
     if found.interrupted:
         raise typer.Exit(INTERRUPTED)
 
 
 def _save(
-    found: wf.Registration, companions: Companions, output: Path, *, force: bool
+    found: wf.Registration,
+    companions: Companions,
+    output: Path,
+    *,
+    extra: dict[str, Any],
+    draw: Callable[..., Report | None] | None,
+    force: bool,
 ) -> tuple[wf.Registration, dict[str, Any]]:
     """Write the result with what was carried along; the result with the time that took, and the scores."""
     from warpfactor.io.folder import atomic_folder
@@ -125,14 +142,17 @@ def _save(
     began = time.perf_counter()
     carried = companions.carry(found)
     scores = companions.scores(found, carried)
-    extra: dict[str, Any] = {"command": sys.argv[1:], **scores}
+    extra = {"command": sys.argv[1:], **extra, **scores}
     with atomic_folder(output, force=force, own=OWN) as place:
         if carried is not None:
             wf.io.write_labels(carried, place / WARPED_LABELS, like=companions.moving_labels_path)
             extra["files"] = {"warped_moving_labels_on_fixed_grid": WARPED_LABELS}
         scored = found.with_seconds("labels and landmarks", time.perf_counter() - began)
-        written = scored.write_into(place, extra=extra)
-    return written, scores
+        began = time.perf_counter()
+        page = None if draw is None else draw(scored, extra=extra)
+        drawn = scored.with_seconds("report", time.perf_counter() - began)
+        written = reporting.write_with_page(drawn, place, page, extra=extra)
+    return written, scores if page is None else {**scores, "verdict": page.verdict.to_dict()}
 
 
 def _report(

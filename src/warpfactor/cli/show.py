@@ -104,8 +104,14 @@ def summary(registration: wf.Registration, output: Path, scores: Mapping[str, An
         *(("Warning", text) for text in registration.warnings),
         ("Written", f"to {output} after {_time(seconds)}{_memory(registration)}"),
         ("Status", registration.status),
+        ("Verdict", _verdict(scores.get("verdict"))),
     ]
     return "\n".join(_entry(name, text) for name, text in entries if text)
+
+
+def _verdict(verdict: Mapping[str, Any] | None) -> str:
+    """The headline of the report, and why it is not green."""
+    return "" if verdict is None else " ".join([f"{verdict['headline']}.", *verdict["reasons"]])
 
 
 def _entry(name: str, text: str) -> str:

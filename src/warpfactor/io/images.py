@@ -13,8 +13,9 @@ from torch import Tensor
 
 from warpfactor import itk
 from warpfactor.errors import FileError, InputError
+from warpfactor.grid import Grid
 from warpfactor.image import Image
-from warpfactor.io import nifti, packing
+from warpfactor.io import nifti, planes
 from warpfactor.io.atomic import atomic_path
 from warpfactor.io.probe import integer_type
 from warpfactor.itk import sitk
@@ -72,12 +73,13 @@ def read_image(path: str | Path) -> Image:
 
     A 3-D file with a single slice keeps its place in space and is worked on in its plane, as if it were 2-D.
     """
-    return _checked(path, lambda: Image.from_sitk(_load_volume(Path(path)), name=Path(path).name))
+    data, grid = _checked(path, lambda: _load(Path(path)))
+    return Image(data.to(torch.float32), grid, Path(path).name)
 
 
 def read_labels(path: str | Path) -> Image:
     """A label map, as int32, every value exact; FileError if a value is not whole or does not fit."""
-    data, grid = _checked(path, lambda: itk.image_from_sitk(_load_volume(Path(path))))
+    data, grid = _checked(path, lambda: _load(Path(path)))
     if data.shape[0] != 1:
         raise FileError(f"{path}: a label map has one channel, this has {data.shape[0]}.")
     if data.is_floating_point() and not torch.equal(data, data.round()):
@@ -89,7 +91,7 @@ def read_labels(path: str | Path) -> Image:
 
 def read_mask(path: str | Path) -> Image:
     """A mask, as uint8: one where the file is neither zero nor NaN. FileError if that is nowhere."""
-    data, grid = _checked(path, lambda: itk.image_from_sitk(_load_volume(Path(path))))
+    data, grid = _checked(path, lambda: _load(Path(path)))
     if data.shape[0] != 1:
         raise FileError(f"{path}: a mask has one channel, this has {data.shape[0]}.")
     mask = (data != 0) & (data == data)
@@ -108,9 +110,18 @@ def read_series(path: str | Path) -> Series:
     return Series(image, float(image.GetSpacing()[3]), Path(path).name)
 
 
-def write_image(image: Image, path: str | Path, *, force: bool = False) -> None:
-    """Write `image`; the format follows from the name. The file appears complete or not at all."""
-    write_sitk(_fitting(image, Path(path)), Path(path), force=force)
+def write_image(image: Image, path: str | Path, *, force: bool = False, rough: bool = False) -> None:
+    """Write `image`; the format follows from the name. The file appears complete or not at all.
+
+    Args:
+        force: replace an existing file.
+        rough: pack intensities in a way that suits interpolated ones: quicker, and without a copy of the image.
+    """
+    path = Path(path)
+    if rough and image.data.dtype == torch.float32 and planes.fits(path, image.grid):
+        planes.write_image(image.data, image.grid, path, force=force)
+    else:
+        write_sitk(_fitting(image, path), path, force=force)
 
 
 def write_labels(labels: Image, path: str | Path, *, like: str | Path | None = None, force: bool = False) -> None:
@@ -133,18 +144,11 @@ def write_series(images: Iterable[Image], path: str | Path, *, step: float = 1.0
     write_sitk(sitk.JoinSeries(volumes, 0.0, step), Path(path), force=force)
 
 
-def write_sitk(image: Any, path: Path, *, force: bool, rough: bool = False) -> None:
-    """Write a SimpleITK image atomically, and make sure that all of it is there.
-
-    Args:
-        rough: pack a .nii.gz in a way that suits floating-point fields; see `packing`.
-    """
+def write_sitk(image: Any, path: Path, *, force: bool) -> None:
+    """Write a SimpleITK image atomically, and make sure that all of it is there."""
     with atomic_path(path, force=force) as temporary:
         try:
-            if rough and packing.applies(path):
-                packing.write(image, temporary)
-            else:
-                sitk.WriteImage(image, str(temporary), useCompression=True)
+            sitk.WriteImage(image, str(temporary), useCompression=True)
         except RuntimeError as error:
             raise cannot_write(path, temporary, error) from error
         if nifti.is_nifti(temporary):
@@ -168,6 +172,20 @@ def _fitting(image: Image, path: Path) -> Any:
     rounded = Image(image.data.float().round(), image.grid).to_sitk()
     kind = (sitk.sitkUInt8, sitk.sitkUInt16) if image.channels == 1 else (sitk.sitkVectorUInt8, sitk.sitkVectorUInt16)
     return sitk.Cast(rounded, kind[high > 255])
+
+
+def _load(path: Path) -> tuple[Tensor, Grid]:
+    """(C, D, H, W) voxels in their own number type, and their grid; FileError for a series."""
+    if path.is_file() and nifti.is_nifti(path):
+        header = nifti.read_header(path)
+        nifti.check_spacing(path, header)
+        found = nifti.read_plain(path, header)
+        if found is not None:
+            voxels, reader = found
+            nifti.warn_of_disagreement(path, header, reader)
+            grid = itk.grid_of(reader)
+            return itk.to_tensor(voxels.reshape(1, *grid.shape), copy=False), grid
+    return itk.image_from_sitk(_load_volume(path))
 
 
 def _load_volume(path: Path) -> Any:

@@ -40,19 +40,24 @@ _FIELDS = {
     "bitpix": (72, "h"),
     "pixdim": (76, "8f"),
     "data_offset": (108, "f"),
+    "scaling": (112, "2f"),
     "codes": (252, "2h"),
     "quaternion": (256, "6f"),
     "rows": (280, "12f"),
 }
 _CODES = slice(252, 256)
-_FLOATS = {16: "f4", 64: "f8"}  # numpy types by datatype code
+# numpy types by datatype code
+_FLOATS = {16: "f4", 64: "f8"}
+_NUMBERS = {2: "u1", 4: "i2", 8: "i4", 256: "i1", 512: "u2", 768: "u4", **_FLOATS}
+_UNSCALED = (1.0, 0.0)  # slope and intercept that leave the numbers as they are; so does any slope of 0
 
 
 @dataclass(frozen=True)
 class Header:
     """The fields we check. Matrices map (x, y, z) indices to RAS mm; None if the file does not give them.
 
-    `float_type` is numpy's name of the voxels' type, byte order included; None for whole numbers.
+    `float_type` and `number_type` are numpy's names of the voxels' type, byte order included. The first is None for
+    whole numbers, the second for voxels that are to be scaled or are more than a number.
     """
 
     dim: tuple[int, ...]
@@ -60,6 +65,7 @@ class Header:
     size_bytes: int
     data_offset: int
     float_type: str | None
+    number_type: str | None
     qform: Matrix | None
     sform: Matrix | None
 
@@ -121,6 +127,28 @@ def with_nonfinite(path: Path, header: Header, image: Any) -> Any:
     return restored
 
 
+def read_plain(path: Path, header: Header) -> tuple[np.ndarray[Any, Any], Any] | None:
+    """Voxels as the file has them, (D, H, W) or (H, W), read once, and SimpleITK's reader of the header.
+
+    None if they are not single numbers in two or three dimensions that mean what they are, or if ITK does not take the
+    header: its own reader then has to do it.
+    """
+    reader = sitk.ImageFileReader()
+    reader.SetFileName(str(path))
+    try:
+        reader.ReadImageInformation()
+    except RuntimeError:
+        return None
+    size = tuple(int(n) for n in reader.GetSize())
+    if header.number_type is None or reader.GetNumberOfComponents() != 1 or len(size) not in (2, 3):
+        return None
+    if math.prod(size) != math.prod(header.dim):
+        return None
+    voxels = np.empty(size[::-1], header.number_type)
+    _read_into(path, header.data_offset, voxels.reshape(-1).view(np.uint8).data)
+    return voxels, reader
+
+
 def read_sheared(path: Path, header: Header) -> Any:
     """SimpleITK image of a file with sheared axes, on the nearest orthogonal ones, with a GeometryWarning."""
     matrix = header.sform if header.sform is not None else header.qform
@@ -175,6 +203,22 @@ def _open(path: Path) -> BinaryIO:
     return cast(BinaryIO, gzip.open(path, "rb")) if packed else path.open("rb")
 
 
+def _read_into(path: Path, start: int, room: memoryview) -> None:
+    """Fill `room` with what the file holds from byte `start` on."""
+    done = 0
+    try:
+        with _open(path) as stream:
+            stream.seek(start)
+            while done < len(room):
+                count = stream.readinto(room[done : done + _CHUNK])  # type: ignore[attr-defined]
+                if not count:
+                    raise EOFError("it ends early")
+                done += count
+            stream.read(1)  # a packed file is checked when its end is met
+    except (OSError, EOFError, zlib.error) as error:
+        raise FileError(f"{path}: is damaged ({error}); copy it again from its source.") from error
+
+
 def _parse(path: Path, raw: bytes) -> Header:
     length = raw[:4]
     if len(raw) == _LENGTH:
@@ -192,13 +236,16 @@ def _fields(raw: bytes, order: str) -> Header:
     dim = tuple(max(1, int(n)) for n in sizes[: max(1, min(int(count), 7))])
     handed, *spacing = field["pixdim"]
     qcode, scode = field["codes"]
+    code = field["datatype"][0]
+    scaled = field["scaling"][0] != 0 and field["scaling"] != _UNSCALED
     rows = np.vstack([np.reshape(field["rows"], (3, 4)), (0, 0, 0, 1)]).astype(np.float64)
     return Header(
         dim=dim,
         spacing=tuple(abs(value) for value in spacing[: len(dim)]),
         size_bytes=int(field["data_offset"][0]) + math.prod(dim) * field["bitpix"][0] // 8,
         data_offset=int(field["data_offset"][0]),
-        float_type=order + _FLOATS[code] if (code := field["datatype"][0]) in _FLOATS else None,
+        float_type=order + _FLOATS[code] if code in _FLOATS else None,
+        number_type=order + _NUMBERS[code] if code in _NUMBERS and not scaled else None,
         qform=_from_quaternion(field["quaternion"], spacing, handed) if qcode > 0 else None,
         sform=rows if scode > 0 else None,
     )

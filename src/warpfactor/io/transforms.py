@@ -16,6 +16,7 @@ import torch
 
 from warpfactor import itk
 from warpfactor.errors import FileError, InputError
+from warpfactor.io import planes
 from warpfactor.io.atomic import atomic_path, check_free
 from warpfactor.io.images import cannot_write, load_sitk, reason_of, write_sitk
 from warpfactor.itk import sitk
@@ -71,7 +72,10 @@ def write_transform(transform: Transform, path: str | Path, *, force: bool = Fal
         _write_composite(transform, path, force=force)
     elif name.endswith(IMAGE_SUFFIXES):
         warp = _only_warp(transform, path)
-        write_sitk(itk.field_to_sitk(warp.displacement, warp.grid, torch.float32), path, force=force, rough=True)
+        if planes.fits(path, warp.grid):
+            planes.write_field(warp.displacement, warp.grid, path, force=force)
+        else:
+            write_sitk(itk.field_to_sitk(warp.displacement, warp.grid, torch.float32), path, force=force)
     else:
         known = ", ".join((*AFFINE_SUFFIXES, *COMPOSITE_SUFFIXES, *IMAGE_SUFFIXES))
         raise FileError(f"{path}: no transform format has this suffix; use one of {known}.")

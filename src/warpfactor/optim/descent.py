@@ -31,13 +31,13 @@ class Descent:
 
     Attributes:
         name: one of the table above.
-        tile_radius: w of the (2w+1)-window of `tile`.
+        tile_size: edge of the window of `tile` in voxels; an even one reaches one voxel further back than ahead.
         alpha: of `demons`.
         betas, epsilon: of `adam`.
     """
 
     name: str = "root"
-    tile_radius: int = 1
+    tile_size: int = 3
     alpha: float = 1.0
     betas: tuple[float, float] = (0.9, 0.999)
     epsilon: float = 1e-8
@@ -49,8 +49,8 @@ class Descent:
             raise InputError(f"The demons' alpha must be positive, it is {self.alpha}")
         if not all(0 <= beta < 1 for beta in self.betas) or not self.epsilon > 0:
             raise InputError(f"Adam's betas {self.betas} must be in [0, 1) and its epsilon {self.epsilon} positive")
-        if self.tile_radius < 0:
-            raise InputError(f"The tile radius must not be negative, it is {self.tile_radius}")
+        if self.tile_size < 1:
+            raise InputError(f"The tile size must be at least 1, it is {self.tile_size}")
 
     @property
     def damped(self) -> bool:
@@ -102,8 +102,8 @@ def take(
             weights=weights,
         )
     elif descent.name == "tile":
-        radius = tuple(descent.tile_radius if n > 1 else 0 for n in gradient.shape[1:])
-        figures = ops.tile(gradient, radius=radius, damping=damping, weights=weights, residual=residual)
+        size = tuple(descent.tile_size if n > 1 else 1 for n in gradient.shape[1:])
+        figures = ops.tile(gradient, size=size, damping=damping, weights=weights, residual=residual)
     else:
         factor = residual if descent.name == "pointwise" else 1.0
         figures = ops.descend(gradient, form=_FORMS[descent.name], damping=damping, weights=weights, residual=factor)

@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from warpfactor import kernels
-from warpfactor.grid import Matrix
+from warpfactor.grid import Grid, Matrix
+from warpfactor.image import Image
 from warpfactor.register.figures import measure
 from warpfactor.register.initial import foreground
-from warpfactor.register.inputs import Initial, Inputs, Spacing, load_image, load_initial, load_mask
+from warpfactor.register.inputs import Initial, Inputs, Spacing, load_initial, load_mask, load_pair
 from warpfactor.register.linear_solve import INTERRUPTED
 from warpfactor.register.pair import Scene, make_scene
 from warpfactor.register.recipe import Recipe
@@ -77,21 +78,19 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
     chosen = _recipe(recipe, overrides, channel_weights)
     place = checked_device(device)
     ops = kernels.select(place, backend)
-    fixed_image = load_image(fixed, spacing_mm=fixed_spacing_mm, name="fixed")
-    moving_image = load_image(moving, spacing_mm=moving_spacing_mm, name="moving")
-    inputs = Inputs(
-        fixed_image,
-        moving_image,
-        load_mask(fixed_mask, fixed_image, name="fixed mask"),
-        load_mask(moving_mask, moving_image, name="moving mask"),
-    )
-    start = load_initial(initial, fixed_image.grid)
+    inputs = _read(fixed, moving, fixed_mask, moving_mask, (fixed_spacing_mm, moving_spacing_mm), threads)
+    start = load_initial(initial, inputs.fixed.grid)
+    del fixed, moving, fixed_mask, moving_mask, initial  # nothing here holds an image longer than it is needed
     clock.lap("read")
     with limited_threads(threads) as used, seeded(seed):
         course = _Course(ops, place, clock, progress, keep_interrupted)
-        found = _run_stages(inputs, chosen, start, course)
+        scene = _prepare(inputs, course)
+        source = _Source(inputs.moving, inputs.fixed.grid, (inputs.fixed.name, inputs.moving.name))
+        del inputs
+        found = _run_stages(scene, chosen, start, course)
+        del scene, start
         info = (str(place), kernels.name_of(ops), used, seed)
-        result, stopped = insist(lambda: _finish(inputs, chosen, found, course, info, outside), keep=keep_interrupted)
+        result, stopped = insist(lambda: _finish(source, chosen, found, course, info, outside), keep=keep_interrupted)
         return replace(result, interrupted=True, status=INTERRUPTED) if stopped else result
 
 
@@ -107,6 +106,15 @@ class _Course:
 
 
 @dataclass(frozen=True)
+class _Source:
+    """What is needed of the images after the stages: the moving one, the fixed one's grid, both names."""
+
+    moving: Image
+    fixed_grid: Grid
+    names: tuple[str, str]
+
+
+@dataclass(frozen=True)
 class _Found:
     """What the stages leave: y = matrix (x + displacement(x)), how they went, where the fixed image shows something."""
 
@@ -114,7 +122,7 @@ class _Found:
     displacement: Tensor | None
     stages: tuple[Stage, ...]
     interrupted: bool
-    foreground: Tensor
+    foreground: Tensor | None
     nonfinite: tuple[int, int]
 
 
@@ -125,7 +133,24 @@ def _recipe(spec: str | Recipe, overrides: Mapping[str, Any] | None, channel_wei
     return find_recipe(spec).replace(changes)
 
 
-def _run_stages(inputs: Inputs, recipe: Recipe, start: Initial, course: _Course) -> _Found:
+def _read(
+    fixed: Any,
+    moving: Any,
+    fixed_mask: Any,
+    moving_mask: Any,
+    spacings_mm: tuple[Spacing, Spacing],
+    threads: int | None,
+) -> Inputs:
+    fixed_image, moving_image = load_pair(fixed, moving, spacings_mm=spacings_mm, threads=threads)
+    return Inputs(
+        fixed_image,
+        moving_image,
+        load_mask(fixed_mask, fixed_image, name="fixed mask"),
+        load_mask(moving_mask, moving_image, name="moving mask"),
+    )
+
+
+def _prepare(inputs: Inputs, course: _Course) -> Scene:
     scene = make_scene(
         inputs.fixed,
         inputs.moving,
@@ -134,9 +159,18 @@ def _run_stages(inputs: Inputs, recipe: Recipe, start: Initial, course: _Course)
         device=course.device,
     )
     course.clock.lap("prepare")
+    return scene
+
+
+def _run_stages(scene: Scene, recipe: Recipe, start: Initial, course: _Course) -> _Found:
     linear = () if start.displacement is not None else recipe.linear
     matrix, stages, interrupted = _run_linear_stages(scene, linear, start.matrix, course)
-    displacement = start.displacement
+    displacement, where = start.displacement, None
+    if displacement is not None or recipe.deformable is not None:
+        where, stopped = insist(
+            lambda: foreground(scene.pair.fixed, scene.pair.fixed_mask).cpu(), keep=course.keep_interrupted
+        )
+        interrupted = interrupted or stopped
     if recipe.deformable is not None and not interrupted:
         try:
             displacement, stage = run_deformable(
@@ -155,10 +189,7 @@ def _run_stages(inputs: Inputs, recipe: Recipe, start: Initial, course: _Course)
                 raise
             interrupted = True
         course.clock.lap("deformable")
-    where, stopped = insist(
-        lambda: foreground(scene.pair.fixed, scene.pair.fixed_mask).cpu(), keep=course.keep_interrupted
-    )
-    return _Found(matrix, displacement, tuple(stages), interrupted or stopped, where, scene.nonfinite)
+    return _Found(matrix, displacement, tuple(stages), interrupted, where, scene.nonfinite)
 
 
 def _run_linear_stages(
@@ -188,14 +219,14 @@ def _run_linear_stages(
 
 
 def _finish(
-    inputs: Inputs, recipe: Recipe, found: _Found, course: _Course, info: tuple[str, str, int, int], outside: float
+    source: _Source, recipe: Recipe, found: _Found, course: _Course, info: tuple[str, str, int, int], outside: float
 ) -> Registration:
     """Inverse, warped image and figures."""
-    grid, ops, clock = inputs.fixed.grid, course.ops, course.clock
+    grid, ops, clock = source.fixed_grid, course.ops, course.clock
     forward = backward = None
     if found.displacement is not None:
         forward = found.displacement.to(device=course.device, dtype=torch.float32).contiguous()
-        backward, _ = ops.invert(forward)
+        backward = ops.invert(forward)[0]
     clock.lap("inverse")
     figures = measure(found.matrix, forward, backward, grid=grid, foreground=found.foreground, ops=ops)
     clock.lap("figures")
@@ -203,7 +234,7 @@ def _finish(
     warp = None if forward is None else Warp(forward.cpu(), grid, "fixed", "fixed")
     inverse_warp = None if backward is None else Warp(backward.cpu(), grid, "fixed", "fixed")
     transform = affine if warp is None else Chain((warp, affine), "fixed", "moving")
-    warped = transform.resample(inputs.moving, grid, outside=outside)
+    warped = transform.resample(source.moving, grid, outside=outside)
     clock.lap("warped image")
     device, backend, threads, seed = info
     return Registration(
@@ -211,7 +242,7 @@ def _finish(
         affine=affine,
         warp=warp,
         inverse_warp=inverse_warp,
-        moving_grid=inputs.moving.grid,
+        moving_grid=source.moving.grid,
         history=found.stages,
         status=_status(found),
         interrupted=found.interrupted,
@@ -226,7 +257,7 @@ def _finish(
             peak_memory_mb=peak_memory_mb(),
             versions=versions(),
             nonfinite=found.nonfinite,
-            names=(inputs.fixed.name, inputs.moving.name),
+            names=source.names,
         ),
     )
 

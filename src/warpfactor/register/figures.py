@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -51,24 +52,33 @@ class Figures:
 
 
 def measure(
-    matrix: Matrix, forward: Tensor | None, inverse: Tensor | None, *, grid: Grid, foreground: Tensor, ops: ModuleType
+    matrix: Matrix,
+    forward: Tensor | None,
+    inverse: Tensor | None,
+    *,
+    grid: Grid,
+    foreground: Tensor | None,
+    ops: ModuleType,
 ) -> Figures:
     """The figures of y = matrix (x + forward(x)).
 
     Args:
         forward, inverse: (3, *grid.shape) displacements in voxels of `grid`; both or none.
-        foreground: (D, H, W) bool, where the fixed image shows something.
+        foreground: (D, H, W) bool, where the fixed image shows something; the whole image without.
     """
     determinant = float(np.linalg.det(matrix[:3, :3]))
     if forward is None or inverse is None:
         return Figures(determinant, None)
     jacobian = ops.jacobian_determinant(forward)
+    whole, inner = jacobian_figures(jacobian), jacobian_figures(jacobian, foreground)
+    del jacobian
+    moved = inverse_consistency(_lengths(forward, _gram(grid)))
     there_vox, there_mm = _round_trip(forward, inverse, grid, ops)
     back_vox, back_mm = _round_trip(inverse, forward, grid, ops)
     warp = WarpFigures(
-        jacobian=jacobian_figures(jacobian),
-        jacobian_foreground=jacobian_figures(jacobian, foreground),
-        displacement_mm=inverse_consistency(_lengths(forward, _gram(grid))),
+        jacobian=whole,
+        jacobian_foreground=inner,
+        displacement_mm=moved,
         there_and_back_vox=there_vox,
         there_and_back_mm=there_mm,
         back_and_there_vox=back_vox,
@@ -79,12 +89,16 @@ def measure(
 
 def _round_trip(first: Tensor, second: Tensor, grid: Grid, ops: ModuleType) -> tuple[ErrorFigures, ErrorFigures]:
     """Figures of |first(x) + second(x + first(x))| in voxels and mm, where x + first(x) is in the image."""
-    error = ops.compose(second, first)
-    inside = _stays(first)
-    if not bool(inside.any()):
-        inside = torch.ones_like(inside)
-    voxels = inverse_consistency(_lengths(error, np.eye(3)), inside)
-    return voxels, inverse_consistency(_lengths(error, _gram(grid)), inside)
+    voxels, gram = _trip_figures(first, second, np.eye(3), ops), _gram(grid)
+    square = float(gram[0, 0])
+    if np.allclose(gram, square * np.eye(3), rtol=NEGLIGIBLE, atol=NEGLIGIBLE * square):
+        return voxels, ErrorFigures(*(math.sqrt(square) * value for value in voxels))
+    return voxels, _trip_figures(first, second, gram, ops)
+
+
+def _trip_figures(first: Tensor, second: Tensor, gram: Matrix, ops: ModuleType) -> ErrorFigures:
+    lengths, inside = ops.round_trip(first, second, gram)
+    return inverse_consistency(lengths, inside if bool(inside.any()) else None)
 
 
 def _gram(grid: Grid) -> Matrix:
@@ -100,13 +114,3 @@ def _lengths(field: Tensor, gram: Matrix) -> Tensor:
         if abs(gram[a, b]) > NEGLIGIBLE * np.trace(gram):
             total.addcmul_(field[a], field[b], value=float(gram[a, b]))
     return total.clamp_(min=0).sqrt_()
-
-
-def _stays(field: Tensor) -> Tensor:
-    """(D, H, W) bool: whether a voxel is inside the image after its displacement."""
-    inside = torch.ones_like(field[0], dtype=torch.bool)
-    for axis, n in enumerate(inside.shape):
-        index = torch.arange(n, device=field.device).reshape([-1 if a == axis else 1 for a in range(3)])
-        place = field[axis] + index
-        inside &= (place >= 0) & (place <= n - 1)
-    return inside

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,12 +14,15 @@ from torch import Tensor
 from warpfactor.grid import Grid, Matrix, apply_matrix
 from warpfactor.register.linear_params import Vector, about, centre_of, plane_axes
 from warpfactor.register.pair import Scene
+from warpfactor.similarity.base import sampled
 
 STARTS = ("identity", "centre", "mass", "axes", "turns", "shifts")
 TURN = math.radians(30)
 SHIFT = 0.15  # of the fixed image's extent along each axis
 POINTS = 4000  # of the foreground, enough for a share to a hundredth
 BINS = 128  # of the histogram that separates object and background
+BRIGHTEST = 0.99  # values above this quantile count as if they were at it
+SAMPLES = 1_000_000  # voxels by which they are separated
 
 
 @dataclass(frozen=True)
@@ -136,26 +139,52 @@ def shifted_starts(overlap: Overlap, start: Start) -> list[Start]:
 
 
 def foreground(image: Tensor, mask: Tensor | None) -> Tensor:
-    """(D, H, W) bool: where a (C, D, H, W) image shows something inside its mask; never empty."""
-    valid = torch.ones_like(image[0], dtype=torch.bool) if mask is None else mask > 0
-    difference = torch.zeros_like(image[0])
-    for channel in image:
-        difference += (channel - _border_value(channel, valid)).abs()
-    values = difference[valid].cpu().numpy()
-    found = valid & (difference > _otsu(np.minimum(values, np.quantile(values, 0.99))))
-    return found if bool(found.any()) else valid
+    """(D, H, W) bool: where a (C, D, H, W) image shows something inside its mask; never empty.
+
+    The threshold is that of a sample if the image is large.
+    """
+    borders = [_border_value(channel, mask) for channel in image]
+    threshold = _otsu(_difference([sampled(channel, mask, SAMPLES) for channel in image], borders).cpu().numpy())
+    found = torch.empty_like(image[0], dtype=torch.bool)
+    for number, plane in enumerate(found):
+        torch.gt(_difference(image[:, number], borders), threshold, out=plane)
+        if mask is not None:
+            plane &= mask[number] > 0
+    if bool(found.any()):
+        return found
+    return found.fill_(True) if mask is None else mask > 0
 
 
-def _border_value(image: Tensor, valid: Tensor) -> float:
+def _difference(channels: Iterable[Tensor], borders: Sequence[float]) -> Tensor:
+    """Sum over the channels of |value - border value|."""
+    parts = [(channel - border).abs_() for channel, border in zip(channels, borders, strict=True)]
+    for part in parts[1:]:
+        parts[0] += part
+    return parts[0]
+
+
+def _border_value(image: Tensor, mask: Tensor | None) -> float:
     """Median of the outermost valid voxels; of all valid ones if the mask has none at the border."""
-    rim = torch.ones_like(valid)
-    rim[tuple(slice(1, -1) if n > 2 else slice(None) for n in image.shape)] = False
-    values = image[rim & valid]
-    return float((values if values.numel() else image[valid]).median())
+    values = _rim(image)
+    if mask is not None:
+        values = values[_rim(mask) > 0]
+    return float((values if values.numel() else sampled(image, mask, SAMPLES)).median())
+
+
+def _rim(volume: Tensor) -> Tensor:
+    """The outermost voxels, (N,), each once; axes of one or two voxels have no inside and are passed over."""
+    parts = []
+    for axis in range(3):
+        n = volume.shape[axis]
+        if n > 2:
+            parts += [volume.select(axis, 0).flatten(), volume.select(axis, n - 1).flatten()]
+            volume = volume.narrow(axis, 1, n - 2)
+    return torch.cat(parts) if parts else volume.new_empty(0)
 
 
 def _otsu(values: NDArray[np.float32]) -> float:
-    """The threshold that separates two classes with the largest variance between them."""
+    """The threshold that separates two classes with the largest variance between them, whatever the brightest do."""
+    values = np.minimum(values, np.quantile(values, BRIGHTEST))
     count, edges = np.histogram(values, BINS)
     middle = (edges[:-1] + edges[1:]) / 2
     below = np.cumsum(count)[:-1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,25 @@ def load_image(source: Any, *, spacing_mm: Spacing = None, name: str = "image") 
     first, *others = [load_image(channel, spacing_mm=spacing_mm, name=name) for channel in source]
     channels = [first.data, *(other.on_grid(first.grid).data for other in others)]
     return replace(first, data=torch.cat([channel.to(torch.float32) for channel in channels]))
+
+
+def load_pair(
+    fixed: Any, moving: Any, *, spacings_mm: tuple[Spacing, Spacing] = (None, None), threads: int | None = None
+) -> tuple[Image, Image]:
+    """The fixed and the moving image; files are read side by side unless there is to be one thread only."""
+    if threads == 1 or not (_is_file(fixed) and _is_file(moving)):
+        return (
+            load_image(fixed, spacing_mm=spacings_mm[0], name="fixed"),
+            load_image(moving, spacing_mm=spacings_mm[1], name="moving"),
+        )
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(load_image, moving, spacing_mm=spacings_mm[1], name="moving")
+        return load_image(fixed, spacing_mm=spacings_mm[0], name="fixed"), other.result()
+
+
+def _is_file(source: Any) -> bool:
+    channels = source if isinstance(source, (list, tuple)) else (source,)
+    return all(isinstance(channel, (str, Path)) for channel in channels)
 
 
 def load_mask(source: Any, image: Image, *, name: str = "mask") -> Image | None:

@@ -76,7 +76,9 @@ def linear_cost(scene: Scene, metric: str, ops: ModuleType, *, window: int, bins
         local = _locally_normalized(scene, window, ops)
         return _MomentCost(local.pair.moving, local, ops, _correlation, 1.0)
     if metric == "mi":
-        return _InformationCost(MI(bins=bins).prepare(scene.pair, ops), scene, ops, math.log(bins))
+        still = scene.pair.fixed.new_zeros((3, *scene.pair.shape))
+        cost = MI(bins=bins).prepare(scene.pair, ops)
+        return _InformationCost(cost, scene, ops, math.log(bins), still, torch.empty_like(still))
     raise InputError(f"Unknown metric {metric!r}; use one of {', '.join(METRICS)}.")
 
 
@@ -103,21 +105,24 @@ class _MomentCost:
 
 @dataclass(frozen=True)
 class _InformationCost:
-    """Mutual information: the mean over voxels of a log-likelihood, whose curvature is Fisher's information."""
+    """Mutual information: the mean over voxels of a log-likelihood, whose curvature is Fisher's information.
+
+    `still` is a displacement of zero, `force` the room for the gradient: both are made once a level.
+    """
 
     kernel: Cost
     scene: Scene
     ops: ModuleType
     worst: float
+    still: Tensor
+    force: Tensor
 
     def evaluate(self, matrix: Matrix) -> Evaluation:
-        zero = self.scene.pair.fixed.new_zeros((3, *self.scene.pair.shape))
-        force = torch.empty_like(zero)
         through = VoxelMap(self.scene.fixed_grid, None, matrix).matrix(self.scene.moving_grid)
-        found = self.kernel.linearize(zero, through, force)
+        found = self.kernel.linearize(self.still, through, self.force)
         if not found.count:
             return NOTHING
-        gradient, information = (t.double().numpy() for t in self.ops.affine_gradient(force))
+        gradient, information = (t.double().numpy() for t in self.ops.affine_gradient(self.force))
         return Evaluation(found.cost, gradient / found.count, information / found.count)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from types import ModuleType
 
@@ -13,12 +14,13 @@ from warpfactor import kernels
 from warpfactor.errors import InputError
 from warpfactor.grid import Grid
 from warpfactor.image import Image
-from warpfactor.similarity.base import Pair
+from warpfactor.similarity.base import Pair, sampled
 
 MIN_SIZE = 16  # voxels: no axis is shrunk below this
 BLUR = 0.75  # SD of the blur before shrinking by a factor f, in units of f; measured best on brains
 TAILS = 0.001  # fraction of intensities at each end that do not belong to the bulk
 QUANTILE_SAMPLES = 1_000_000  # enough for percentiles to a thousandth of the range
+PART_VOXELS = 1 << 20  # that are summed at a time
 FILL_VOX = 2.0  # SD of the smoothing that continues an image into voxels that do not count
 
 
@@ -62,34 +64,38 @@ def make_scene(
             f"{fixed.name} has {fixed.channels} channels and {moving.name} has {moving.channels}; "
             "give as many of one as of the other."
         )
-    f_data, f_valid, f_scale = _standardize(fixed, fixed_mask, device)
-    m_data, m_valid, m_scale = _standardize(moving, moving_mask, device)
+    f_data, f_valid, f_scale, f_nonfinite = _standardize(fixed, fixed_mask, device)
+    m_data, m_valid, m_scale, m_nonfinite = _standardize(moving, moving_mask, device)
     pair = Pair(f_data, m_data, f_valid, m_valid, f_scale, m_scale)
-    return Scene(pair, fixed.grid, moving.grid, (fixed.nonfinite_count, moving.nonfinite_count))
+    return Scene(pair, fixed.grid, moving.grid, (f_nonfinite, m_nonfinite))
 
 
 def _standardize(
     image: Image, mask: Image | None, device: str | torch.device
-) -> tuple[Tensor, Tensor | None, tuple[tuple[float, float], ...]]:
-    """Image with mean 0 and SD 1 per channel over its valid voxels, the mask of these, and the (mean, SD) taken."""
+) -> tuple[Tensor, Tensor | None, tuple[tuple[float, float], ...], int]:
+    """Image with mean 0 and SD 1 per channel over its valid voxels, the mask of these, and the (mean, SD) taken.
+
+    And how many values are NaN or infinite.
+    """
     in_plane = [n for n in image.grid.shape if n > 1]
     if len(in_plane) < 2 or min(in_plane) < 4:
         raise InputError(
             f"{image.name} has {image.grid.shape} voxels (z, y, x): an image needs at least 4 along two axes."
         )
     data = image.data.to(device=device, dtype=torch.float32, copy=True)
-    finite = torch.isfinite(data).all(0)
-    valid = None if bool(finite.all()) else finite
+    valid, nonfinite = None, 0
+    if not all(math.isfinite(end) for end in data.aminmax()):  # NaN passes through
+        valid, nonfinite = torch.isfinite(data).all(0), image.nonfinite_count
     if mask is not None:
         chosen = (mask.on_grid(image.grid).data[0] > 0).to(device)
-        valid = chosen if valid is None else chosen & finite
+        valid = chosen if valid is None else chosen & valid
     if valid is not None and not bool(valid.any()):
         where, what = ("", "all are NaN or infinite") if mask is None else (" inside its mask", "check the mask")
         raise InputError(f"{image.name}: no voxel is left{where} with a finite value; {what}.")
     scales = tuple(_scale(channel, valid, image.name) for channel in data)
     if valid is not None:
         _fill(data, valid)
-    return data, None if valid is None else valid.to(torch.uint8), scales
+    return data, None if valid is None else valid.to(torch.uint8), scales, nonfinite
 
 
 def _scale(channel: Tensor, valid: Tensor | None, name: str) -> tuple[float, float]:
@@ -98,21 +104,31 @@ def _scale(channel: Tensor, valid: Tensor | None, name: str) -> tuple[float, flo
     Values far outside the bulk (metal, spikes) are clipped first: one voxel must not set the scale of an image. All
     sums are of numbers around one, whatever the units of the image.
     """
-    values = channel.flatten() if valid is None else channel[valid]
-    unit = float(values.abs().max()) or 1.0
-    sampled = values[:: max(1, values.numel() // QUANTILE_SAMPLES)] / unit
-    low, high = (float(torch.quantile(sampled, q)) for q in (TAILS, 1 - TAILS))
+    unit = max(float(part.abs().max()) for part in _parts(channel, valid)) or 1.0
+    values = sampled(channel, valid, QUANTILE_SAMPLES) / unit
+    low, high = kernels.select(channel.device).percentiles(values, (100 * TAILS, 100 * (1 - TAILS)))
     width = high - low
     channel.div_(unit)
     if width > 0:
         channel.clamp_(low - width, high + width)
-    values = channel.flatten() if valid is None else channel[valid]
-    mean = float(values.mean(dtype=torch.float64))
-    sd = float((values - mean).square().mean(dtype=torch.float64).sqrt())
+    count = sum(part.numel() for part in _parts(channel, valid))
+    mean = sum(float(part.sum(dtype=torch.float64)) for part in _parts(channel, valid)) / count
+    square = sum(float((part - mean).square().sum(dtype=torch.float64)) for part in _parts(channel, valid)) / count
+    sd = math.sqrt(square)
     if not sd > 1e-6 * abs(mean):
         raise InputError(f"{name} is constant ({mean * unit:g}) where it counts; there is nothing to register.")
     channel.sub_(mean).div_(sd)
     return mean * unit, sd * unit
+
+
+def _parts(channel: Tensor, valid: Tensor | None) -> Iterator[Tensor]:
+    """The valid values, some planes at a time: sums then need no second image."""
+    planes = max(1, PART_VOXELS // channel[0].numel())
+    for z in range(0, channel.shape[0], planes):
+        part = channel[z : z + planes]
+        values = part.flatten() if valid is None else part[valid[z : z + planes]]
+        if values.numel():
+            yield values
 
 
 def _fill(data: Tensor, valid: Tensor) -> None:
@@ -165,13 +181,11 @@ def _shrink(
     """Image, mask and grid at a coarser spacing; the blur keeps aliases out."""
     shape = level_shape(grid, spacing_mm)
     coarse = grid.scaled(shape=shape)
-    factors = [n / m for n, m in zip(grid.shape, shape, strict=True)]
-    offsets = [(f - 1) / 2 for f in factors]
-    sigma = [blur * f if f > 1 else 0.0 for f in factors]
-    small = ops.resize(ops.smooth_gaussian(data.clone(), sigma), shape, factors, offsets)
+    sigma = [blur * n / m if n > m else 0.0 for n, m in zip(grid.shape, shape, strict=True)]
+    small = ops.shrink(data, shape, sigma)
     small_mask = None
     if mask is not None:
-        share = ops.resize(ops.smooth_gaussian(mask[None].to(data.dtype), sigma), shape, factors, offsets)[0]
+        share = ops.shrink(mask[None], shape, sigma)[0]
         small_mask = (share >= 0.5).to(torch.uint8)
         if not bool(small_mask.any()):
             small_mask = (share >= share.max() / 2).to(torch.uint8)

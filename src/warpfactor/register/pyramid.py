@@ -17,6 +17,7 @@ from warpfactor.optim import Moments
 from warpfactor.register.deformable import Course, LevelSolver, Outcome, Progress
 from warpfactor.register.history import Record, Status
 from warpfactor.register.pair import Scene, finest_spacing, level_scene, level_shape
+from warpfactor.register.resources import give_back_memory
 from warpfactor.register.settings import Deformable
 from warpfactor.resample import VoxelMap
 
@@ -78,13 +79,14 @@ def register_deformable(
             if given is not None and kept is not None:
                 kept = _lift(kept, grid, level, ops)
                 if index == len(settings.levels) - 1:  # give back what a warm start lost on the coarser grids
-                    lifted += resample_field(given, scene.fixed_grid, level.fixed_grid, ops) - kept
+                    lifted += kept.neg_().add_(resample_field(given, scene.fixed_grid, level.fixed_grid, ops))
+                    kept = None
             if settings.descent.name == "adam":
                 course.moments = _carry_moments(course.moments, lifted, grid, level.fixed_grid, ops)
-            matrix = VoxelMap(level.fixed_grid, None, through).matrix(level.moving_grid)
-            solver = LevelSolver(level, matrix, settings, ops, index)
-            warp, ended = solver.run(lifted, factor, iterations, course)
-            grid = level.fixed_grid
+            warp, grid = lifted, level.fixed_grid  # what the coarser level left is not held any longer
+            matrix = VoxelMap(grid, None, through).matrix(level.moving_grid)
+            give_back_memory()
+            warp, ended = LevelSolver(level, matrix, settings, ops, index).run(warp, factor, iterations, course)
             outcomes.append((factor, ended.value))
             if ended is Outcome.INTERRUPTED:
                 break

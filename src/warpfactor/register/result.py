@@ -27,7 +27,7 @@ from warpfactor.register.figures import Figures
 from warpfactor.register.notebook import to_html
 from warpfactor.register.plain import to_plain
 from warpfactor.register.recipe import Recipe
-from warpfactor.register.resources import run_together
+from warpfactor.register.resources import peak_memory_mb, run_together
 from warpfactor.register.stages import Stage
 from warpfactor.transform import Affine, Chain, Transform, Warp
 
@@ -176,7 +176,7 @@ class Registration:
         result.json, which has that time too, comes last.
         """
         began = time.perf_counter()
-        jobs = [partial(write_image, self.warped, place / WARPED)]
+        jobs = [partial(write_image, self.warped, place / WARPED, rough=True)]
         for transform, name in (
             (self.warp, ANTS_WARP),
             (self.inverse_warp, ANTS_INVERSE_WARP),
@@ -185,7 +185,8 @@ class Registration:
             if transform is not None:
                 jobs.append(partial(write_transform, transform, place / name))
         run_together(jobs, self.run.threads)
-        written = self.with_seconds("write", time.perf_counter() - began)
+        run = replace(self.run, peak_memory_mb=peak_memory_mb())
+        written = replace(self, run=run).with_seconds("write", time.perf_counter() - began)
         entries = written.to_dict()
         for key, value in (extra or {}).items():
             known = entries.get(key)

@@ -4,8 +4,9 @@ A cost is called with a displacement and a buffer and returns how unlike the ima
 What is done once a level (`prepare`) and what in every iteration (`Cost.linearize`) is thereby visible in the types.
 """
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Protocol
 
@@ -67,11 +68,13 @@ class Cost:
         terms: one per channel.
         weights: of the terms, summing to one.
         bounded: whether the cost is never negative and 0 is a perfect match, so that it can serve as residual.
+        spare: the gradient of one channel, if there are several; made once and used again.
     """
 
     terms: tuple[Term, ...]
     weights: tuple[float, ...]
     bounded: bool = True
+    spare: list[Tensor] = field(default_factory=list, compare=False)
 
     def linearize(self, displacement: Tensor, matrix: Tensor, gradient: Tensor | None = None) -> Linearization:
         """Cost at `displacement`; `gradient` (3, D, H, W), if given, is overwritten with d total / d displacement."""
@@ -80,7 +83,7 @@ class Cost:
             total *= self.weights[0]
             if gradient is not None:
                 gradient *= self.weights[0]
-            part = None if gradient is None else torch.empty_like(gradient)
+            part = None if gradient is None else self._spare_like(gradient)
             for term, weight in zip(self.terms[1:], self.weights[1:], strict=True):
                 more, counted = term(displacement, matrix, part)
                 total += weight * more
@@ -89,6 +92,11 @@ class Cost:
                     gradient.add_(part, alpha=weight)
         cost = total / count if count else 0.0
         return Linearization(cost, cost if self.bounded else 1.0, total, count)
+
+    def _spare_like(self, gradient: Tensor) -> Tensor:
+        if not self.spare:
+            self.spare.append(torch.empty_like(gradient))
+        return self.spare[0]
 
 
 class Similarity(Protocol):
@@ -114,3 +122,18 @@ def normalized_weights(weights: tuple[float, ...] | None, channels: int) -> tupl
 def at_level(value: int | tuple[int, ...], level: int) -> int:
     """A setting that may be given per level; the last one holds for all further levels."""
     return value[min(level, len(value) - 1)] if isinstance(value, tuple) else value
+
+
+def sampled(image: Tensor, mask: Tensor | None, limit: int) -> Tensor:
+    """The values of about `limit` voxels spread over those that count; of all of them if they are not twice as many.
+
+    Args:
+        image: of any shape.
+        mask: of the same shape, not zero where a voxel counts; None counts all.
+    """
+    count = image.numel() if mask is None else int(torch.count_nonzero(mask))
+    every = max(1, count // limit)
+    while every > 1 and math.gcd(every, image.shape[-1]) > 1:  # not the same columns in every row
+        every += 1
+    values = image.reshape(-1)[::every]
+    return values if mask is None else values[mask.reshape(-1)[::every] != 0]

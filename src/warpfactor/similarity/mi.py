@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from types import ModuleType
 
-import torch
 from torch import Tensor
 
+from warpfactor import kernels
 from warpfactor.errors import InputError
-from warpfactor.similarity.base import Cost, Pair, Term, normalized_weights
+from warpfactor.similarity.base import Cost, Pair, Term, normalized_weights, sampled
 
 QUANTILE_SAMPLES = 1_000_000  # enough for percentiles to a thousandth of the range
 
@@ -60,9 +60,8 @@ class MI:
 
 def robust_range(image: Tensor, mask: Tensor | None, tails: float) -> tuple[float, float]:
     """Intensity range without the given fraction at each end; the full range where that leaves nothing."""
-    values = image.flatten() if mask is None else image[mask > 0]
-    values = values[:: max(1, values.numel() // QUANTILE_SAMPLES)]
-    low, high = (float(torch.quantile(values, q)) for q in (tails, 1 - tails))
+    values = sampled(image, mask, QUANTILE_SAMPLES)
+    low, high = kernels.select(image.device).percentiles(values, (100 * tails, 100 * (1 - tails)))
     if high <= low:
         low, high = float(values.min()), float(values.max())
     return (low, high) if high > low else (low - 0.5, low + 0.5)

@@ -28,11 +28,11 @@ class MSE:
         terms = []
         for fixed, moving, of, om in zip(pair.fixed, pair.moving, pair.fixed_scale, pair.moving_scale, strict=True):
             # Each image was standardised by itself; a difference needs both in the same units.
-            alike = (moving * om[1] + (om[0] - of[0])) / of[1]
-            terms.append(self._term(fixed, alike, pair, ops))
+            alike = (om[1] / of[1], (om[0] - of[0]) / of[1])
+            terms.append(self._term(fixed, moving, alike, pair, ops))
         return Cost(tuple(terms), normalized_weights(weights, len(terms)))
 
-    def _term(self, fixed: Tensor, moving: Tensor, pair: Pair, ops: ModuleType) -> Term:
+    def _term(self, fixed: Tensor, moving: Tensor, alike: tuple[float, float], pair: Pair, ops: ModuleType) -> Term:
         def evaluate(u: Tensor, matrix: Tensor, gradient: Tensor | None) -> tuple[float, float]:
             result: tuple[float, float] = ops.mse(
                 fixed,
@@ -42,6 +42,7 @@ class MSE:
                 gradient=gradient,
                 fixed_mask=pair.fixed_mask,
                 moving_mask=pair.moving_mask,
+                alike=alike,
                 symmetric=self.symmetric,
                 demons=self.demons,
                 lengths=self.lengths,

@@ -1,14 +1,16 @@
 """Fused CPU kernels in Numba, with the signatures and meaning of `warpfactor.kernels.reference`."""
 
 from .descent import adam, descend, norms, tile
-from .field import compose, invert, jacobian_determinant, resize
+from .field import compose, invert, jacobian_determinant, resize, round_trip
 from .labels import sample_labels
 from .linear import affine_gradient, affine_moments
-from .lncc import lncc
+from .lncc import lncc, lncc_room
 from .mi import mi
 from .mse import mse
 from .sample import sample, sample_gradient
+from .shrink import shrink
 from .smooth import smooth_box, smooth_gaussian
+from .statistics import percentiles, tally
 
 __all__ = [
     "adam",
@@ -19,14 +21,19 @@ __all__ = [
     "invert",
     "jacobian_determinant",
     "lncc",
+    "lncc_room",
     "mi",
     "mse",
     "norms",
+    "percentiles",
     "resize",
+    "round_trip",
     "sample",
     "sample_gradient",
     "sample_labels",
+    "shrink",
     "smooth_box",
     "smooth_gaussian",
+    "tally",
     "tile",
 ]

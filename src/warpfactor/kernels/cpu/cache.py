@@ -208,8 +208,11 @@ def _remove_outdated(path: Path) -> None:
 
 
 def _takes_files(folder: Path) -> bool:
-    nearest = next(place for place in (folder, *folder.parents) if place.exists())
-    return nearest.is_dir() and os.access(nearest, os.W_OK)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return False
+    return os.access(folder, os.W_OK)
 
 
 def _private_folders() -> list[Path]:

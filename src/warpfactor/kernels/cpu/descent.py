@@ -92,6 +92,30 @@ def solve3(zz, zy, zx, yy, yx, xx, a, b, c):  # type: ignore[no-untyped-def]
     )
 
 
+@inline
+def _inside(i, k, n):  # type: ignore[no-untyped-def]
+    """Voxels of the window i - k // 2 to i + (k - 1) // 2 that are in the image."""
+    return min(n - 1, i + (k - 1) // 2) - max(0, i - k // 2) + 1
+
+
+@serial
+def _add_behind(rows, src, y, k):  # type: ignore[no-untyped-def]
+    """Add to rows[:, 0] what a window of even edge k has beyond one of k - 1: the row of src that is k // 2 before."""
+    if k % 2 == 0 and y >= k // 2:
+        for q in range(rows.shape[0]):
+            for x in range(rows.shape[2]):
+                rows[q, 0, x] += src[q, y - k // 2, x]
+
+
+@serial
+def _add_left(src, dst, y, k):  # type: ignore[no-untyped-def]
+    """The same along x: add src[:, 0] to dst[:, y], shifted by k // 2 voxels."""
+    if k % 2 == 0:
+        for q in range(src.shape[0]):
+            for x in range(k // 2, src.shape[2]):
+                dst[q, y, x] += src[q, 0, x - k // 2]
+
+
 @serial
 def _products(g, weights, z, y, low, high):  # type: ignore[no-untyped-def]
     """The six entries of ĝ ĝᵀ along a row."""
@@ -110,12 +134,12 @@ def _products(g, weights, z, y, low, high):  # type: ignore[no-untyped-def]
 def _solve_row(g, Z, z, y, counts, damping, weights, residual):  # type: ignore[no-untyped-def]
     """Turn one row of gradients into steps with the complete window sums Z."""
     wz, wy, wx = weights
-    rx, per_line = counts
+    kx, per_line = counts
     n = g.shape[3]
     largest = 0.0
     decrease = 0.0
     for x in range(n):
-        k = 1.0 / (per_line * (min(n - 1, x + rx) - max(0, x - rx) + 1))
+        k = 1.0 / (per_line * _inside(x, kx, n))
         a, b, c = wz * g[0, z, y, x], wy * g[1, z, y, x], wx * g[2, z, y, x]
         lam = max(damping, FLOOR * k * (Z[0, y, x] + Z[3, y, x] + Z[5, y, x]), TINY)
         va, vb, vc = solve3(
@@ -139,17 +163,17 @@ def _solve_row(g, Z, z, y, counts, damping, weights, residual):  # type: ignore[
 
 
 @parallel
-def _tile(g, radius, damping, weights, residual, taps):  # type: ignore[no-untyped-def]
+def _tile(g, size, damping, weights, residual, taps):  # type: ignore[no-untyped-def]
     """Streams along z as the LNCC kernel does: a plane's gradient is overwritten once no window needs it."""
     _, D, H, W = g.shape
-    rz, ry, rx = radius
-    K = 2 * rz + 1
+    kz, ky, kx = size
+    ahead, ry, rx = (kz - 1) // 2, (ky - 1) // 2, (kx - 1) // 2
     T = np.zeros((BLOCKS, H, W), np.float32)
-    S = np.zeros((BLOCKS, K, H, W), np.float32)
+    S = np.zeros((BLOCKS, kz, H, W), np.float32)
     Z = np.zeros((BLOCKS, H, W))
     chunks = min(H, CHUNKS)
     stats = np.zeros((2, D, H))
-    for z in range(D + rz):
+    for z in range(D + ahead):
         for y in prange(H):
             if z < D:
                 low = np.empty((3, 1, W), np.float32)
@@ -158,20 +182,22 @@ def _tile(g, radius, damping, weights, residual, taps):  # type: ignore[no-untyp
                 lines = padded(1, W, rx)
                 row_sums(low, rx, taps, True, lines, T[:3], y)
                 row_sums(high, rx, taps, True, lines, T[3:], y)
+                _add_left(low, T[:3], y, kx)
+                _add_left(high, T[3:], y, kx)
             else:
                 T[:, y, :] = 0.0
-        zo = z - rz
+        zo = z - ahead
         for k in prange(chunks):
             y0, y1 = k * H // chunks, (k + 1) * H // chunks
             acc = np.empty((BLOCKS, W))
             rows = np.empty((BLOCKS, 1, W), np.float32)
             for y in range(y0, y1):
                 column_sums(T, y, y == y0, ry, taps, True, acc, rows)
+                _add_behind(rows, T, y, ky)
                 plane_sums(rows, S, y, z, taps, True, Z)
                 if zo >= 0:
-                    lines = min(D - 1, zo + rz) - max(0, zo - rz) + 1
-                    lines *= min(H - 1, y + ry) - max(0, y - ry) + 1
-                    a, b = _solve_row(g, Z, zo, y, (rx, lines), damping, weights, residual)
+                    lines = _inside(zo, kz, D) * _inside(y, ky, H)
+                    a, b = _solve_row(g, Z, zo, y, (kx, lines), damping, weights, residual)
                     stats[0, zo, y] = a
                     stats[1, zo, y] = b
     return stats
@@ -236,14 +262,14 @@ def descend(
 def tile(
     gradient: Tensor,
     *,
-    radius: Sequence[int],
+    size: Sequence[int],
     damping: float,
     weights: Sequence[float],
     residual: float = 1.0,
 ) -> tuple[float, float]:
     """Gradient -> step with curvature pooled over a window, in place; see the reference."""
-    reach: Any = tuple(min(int(r), n - 1) for r, n in zip(radius, gradient.shape[1:], strict=True))
-    stats = _tile(array(gradient), reach, float(damping), _single(weights), float(residual), np.ones(1))
+    edges: Any = tuple(min(int(k), 2 * n - 1) for k, n in zip(size, gradient.shape[1:], strict=True))
+    stats = _tile(array(gradient), edges, float(damping), _single(weights), float(residual), np.ones(1))
     return _summary(stats.reshape(2, -1))
 
 

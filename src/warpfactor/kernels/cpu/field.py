@@ -1,4 +1,4 @@
-"""CPU forms of the displacement operations: `compose`, `resize`, `jacobian_determinant`, `invert`."""
+"""CPU forms of the displacement operations: `compose`, `round_trip`, `resize`, `jacobian_determinant`, `invert`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,7 +8,7 @@ import torch
 from numba import prange
 from torch import Tensor
 
-from warpfactor.kernels.reference.field import FIXED_POINT, SINGULAR
+from warpfactor.kernels.reference.field import FIXED_POINT, SINGULAR, Matrix
 
 from .jit import array, exclusive, inline, parallel, serial, split, strides, value, value_gradient
 
@@ -55,6 +55,24 @@ def _compose(warp, stride, step, scale, out):  # type: ignore[no-untyped-def]
             out[0, z, y, x] = a + u0
             out[1, z, y, x] = b + u1
             out[2, z, y, x] = c + u2
+
+
+@parallel
+def _round_trip(first, second, stride, gram, lengths, stays):  # type: ignore[no-untyped-def]
+    _, D, H, W = first.shape
+    zz, zy, zx, yy, yx, xx = gram
+    f0, f1, f2 = second[0].ravel(), second[1].ravel(), second[2].ravel()
+    for row in prange(D * H):
+        z = row // H
+        y = row - z * H
+        for x in range(W):
+            a, b, c = first[0, z, y, x], first[1, z, y, x], first[2, z, y, x]
+            pz, py, px = z + np.float64(a), y + np.float64(b), x + np.float64(c)
+            u0, u1, u2 = vector_at(f0, f1, f2, (D, H, W), stride, pz, py, px)
+            a, b, c = a + u0, b + u1, c + u2
+            square = a * (zz * a + zy * b + zx * c) + b * (zy * a + yy * b + yx * c) + c * (zx * a + yx * b + xx * c)
+            lengths[z, y, x] = np.sqrt(max(square, np.float32(0.0)))
+            stays[z, y, x] = (pz >= 0) & (pz <= D - 1) & (py >= 0) & (py <= H - 1) & (px >= 0) & (px <= W - 1)
 
 
 @parallel
@@ -176,6 +194,16 @@ def compose(warp: Tensor, step: Tensor, *, scale: float = 1.0, out: Tensor | Non
     result = torch.empty_like(warp) if out is None else out
     _compose(array(warp), _field_strides(warp), array(step), np.float32(scale), array(result))
     return result
+
+
+@exclusive
+def round_trip(first: Tensor, second: Tensor, gram: Matrix) -> tuple[Tensor, Tensor]:
+    """Length of first(x) + second(x + first(x)), and where x + first(x) is inside the grid; see the reference."""
+    lengths = torch.empty(first.shape[1:], dtype=first.dtype)
+    stays = torch.empty(first.shape[1:], dtype=torch.bool)
+    entries: Any = tuple(np.float32(gram[a][b]) for a, b in ((0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2)))
+    _round_trip(array(first), array(second), _field_strides(first), entries, array(lengths), array(stays))
+    return lengths, stays
 
 
 @exclusive

@@ -8,7 +8,8 @@ gradient itself is as large as the image: it first holds dM/du and is then multi
 Plane indices: `z` enters, `zc = z - r` has complete window sums, `zo = z - 2r` has complete adjoint sums and leaves.
 """
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 from numba import prange
@@ -22,6 +23,8 @@ SUMS = 6  # w, wF, wM, wFF, wMM, wFM
 ADJOINTS = 3  # a, b and (b mM - a mF), each over n: the gradient is F box(a) - M box(b) + box(b mM - a mF)
 CHUNKS = 8  # of rows; fixed, so that the result does not depend on the number of threads
 BATCH = 4  # planes between two barriers; a barrier costs up to 0.1 ms
+
+Room: TypeAlias = tuple[Any, ...]  # M, w, T, S, Z, A3, S2, Z2, rho of the kernel
 
 
 @serial
@@ -144,22 +147,17 @@ def _sum(z, y0, y1, F, M, w, T, S, Z, A3, rho, radius, taps, flat, flags):  # ty
 
 
 @parallel
-def _lncc(F, img, stride, u, A, fmask, mmask, radius, taps, flat, flags, grad):  # type: ignore[no-untyped-def]
-    D, H, W = F.shape
+def _lncc(F, img, stride, u, A, fmask, mmask, radius, taps, flat, flags, grad, room):  # type: ignore[no-untyped-def]
+    D, H, _ = F.shape
     rz = radius[0]
     want = flags[4]
-    K = 2 * rz + 1
     lag = 2 * rz if flags[2] & want else rz
     B = A.astype(np.float32)
-    M = np.zeros((K + BATCH, H, W), np.float32)
-    w = np.zeros((K + BATCH, H, W), np.float32)
-    T = np.zeros((BATCH, SUMS, H, W), np.float32)
-    S = np.zeros((SUMS, K, H, W), np.float32)
-    Z = np.zeros((SUMS, H, W))
-    A3 = np.zeros((BATCH, ADJOINTS, H, W), np.float32)
-    S2 = np.zeros((ADJOINTS, K, H, W), np.float32)
-    Z2 = np.zeros((ADJOINTS, H, W))
-    rho = np.zeros((rz + 1 + BATCH, H, W), np.float32)
+    M, w, T, S, Z, A3, S2, Z2, rho = room
+    S[:] = 0.0  # the running sums; all else is written before it is read
+    Z[:] = 0.0
+    S2[:] = 0.0
+    Z2[:] = 0.0
     chunks = min(H, CHUNKS)
     parts = np.zeros((2, BATCH, chunks))
     total = 0.0
@@ -185,6 +183,30 @@ def _lncc(F, img, stride, u, A, fmask, mmask, radius, taps, flat, flags, grad): 
     return total, count
 
 
+def lncc_room(shape: Sequence[int], radius: Sequence[int], window: str = "box") -> Room:
+    """Rings of planes for `lncc` on fixed images of that shape, to be made once and used in every call."""
+    _, H, W = shape
+    rz = _reach(radius, shape, window)[0]
+    K = 2 * rz + 1
+    single, double = np.float32, np.float64
+    return (
+        np.empty((K + BATCH, H, W), single),
+        np.empty((K + BATCH, H, W), single),
+        np.empty((BATCH, SUMS, H, W), single),
+        np.empty((SUMS, K, H, W), single),
+        np.empty((SUMS, H, W), double),
+        np.empty((BATCH, ADJOINTS, H, W), single),
+        np.empty((ADJOINTS, K, H, W), single),
+        np.empty((ADJOINTS, H, W), double),
+        np.empty((rz + 1 + BATCH, H, W), single),
+    )
+
+
+def _reach(radius: Sequence[int], shape: Sequence[int], window: str) -> Any:
+    """A box beyond the border holds nothing more: capping its radius changes no sum and saves ring planes."""
+    return tuple(min(r, n - 1) if window == "box" else r for r, n in zip(radius, shape, strict=True))
+
+
 @exclusive
 def lncc(
     fixed: Tensor,
@@ -201,13 +223,16 @@ def lncc(
     gradient: Tensor | None = None,
     fixed_mask: Tensor | None = None,
     moving_mask: Tensor | None = None,
+    room: Room | None = None,
 ) -> tuple[float, float]:
     """Total and count of 1 - LNCC, and the derivative of the total by the displacement; see the reference."""
     if window not in ("box", "gaussian"):
         raise ValueError(f"unknown window {window!r}; use 'box' or 'gaussian'")
-    # A window beyond the border holds nothing more: capping the radius changes no box sum and saves ring planes.
-    box = window == "box"
-    reach: Any = tuple(min(r, n - 1) if box else r for r, n in zip(radius, fixed.shape, strict=True))
+    reach = _reach(radius, fixed.shape, window)
+    if room is None:
+        room = lncc_room(fixed.shape, radius, window)
+    if room[3].shape != (SUMS, 2 * reach[0] + 1, *fixed.shape[1:]):
+        raise ValueError("the room was made for another image or window")
     return _lncc(
         array(fixed),
         array(moving),
@@ -219,6 +244,7 @@ def lncc(
         reach,
         tuple(gaussian_taps(r) for r in reach),
         flat,
-        (box, squared, exact, symmetric, gradient is not None),
+        (window == "box", squared, exact, symmetric, gradient is not None),
         NO_GRADIENT if gradient is None else array(gradient),
+        room,
     )

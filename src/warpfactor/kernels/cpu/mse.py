@@ -11,9 +11,10 @@ TINY = np.float32(1e-20)  # as in the reference
 
 
 @parallel
-def _mse(F, img, stride, u, A, fmask, mmask, symmetric, alpha, lengths, want, grad):  # type: ignore[no-untyped-def]
+def _mse(F, img, stride, u, A, fmask, mmask, alike, symmetric, alpha, lengths, want, grad):  # type: ignore[no-untyped-def]
     D, H, W = F.shape
-    B = A.astype(np.float32)
+    scale, shift = np.float32(alike[0]), np.float32(alike[1])
+    B = (alike[0] * A).astype(np.float32)  # slopes come out scaled
     wz, wy, wx = lengths
     sums = np.zeros((D, H))
     counts = np.zeros((D, H))
@@ -26,7 +27,7 @@ def _mse(F, img, stride, u, A, fmask, mmask, symmetric, alpha, lengths, want, gr
         total = 0.0
         count = 0.0
         for x in range(W):
-            r = F[z, y, x] - M[x] if w[x] > 0.0 else np.float32(0.0)
+            r = F[z, y, x] - (scale * M[x] + shift) if w[x] > 0.0 else np.float32(0.0)
             total += np.float64(w[x] * r * r)
             count += w[x]
             M[x] = r
@@ -64,6 +65,7 @@ def mse(
     gradient: Tensor | None = None,
     fixed_mask: Tensor | None = None,
     moving_mask: Tensor | None = None,
+    alike: tuple[float, float] = (1.0, 0.0),
     symmetric: bool = False,
     demons: float | None = None,
     lengths: tuple[float, float, float] = (1.0, 1.0, 1.0),
@@ -77,6 +79,7 @@ def mse(
         matrix_array(matrix, moving, fixed.shape[0]),
         mask_array(fixed_mask),
         mask_array(moving_mask),
+        (float(alike[0]), float(alike[1])),
         symmetric,
         np.float32(0.0 if demons is None else demons),
         tuple(np.float32(w) for w in lengths),

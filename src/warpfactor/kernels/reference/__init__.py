@@ -4,14 +4,16 @@ Volumes are (D, H, W) in array order (z, y, x), displacements (3, D, H, W) in vo
 """
 
 from warpfactor.kernels.reference.descent import adam, descend, norms, tile
-from warpfactor.kernels.reference.field import compose, invert, jacobian_determinant, resize
+from warpfactor.kernels.reference.field import compose, invert, jacobian_determinant, resize, round_trip
 from warpfactor.kernels.reference.labels import sample_labels
 from warpfactor.kernels.reference.linear import affine_gradient, affine_moments
-from warpfactor.kernels.reference.lncc import lncc
+from warpfactor.kernels.reference.lncc import lncc, lncc_room
 from warpfactor.kernels.reference.mi import mi
 from warpfactor.kernels.reference.mse import mse
 from warpfactor.kernels.reference.sample import sample, sample_gradient
+from warpfactor.kernels.reference.shrink import shrink
 from warpfactor.kernels.reference.smooth import smooth_box, smooth_gaussian
+from warpfactor.kernels.reference.statistics import percentiles, tally
 
 __all__ = [
     "adam",
@@ -22,14 +24,19 @@ __all__ = [
     "invert",
     "jacobian_determinant",
     "lncc",
+    "lncc_room",
     "mi",
     "mse",
     "norms",
+    "percentiles",
     "resize",
+    "round_trip",
     "sample",
     "sample_gradient",
     "sample_labels",
+    "shrink",
     "smooth_box",
     "smooth_gaussian",
+    "tally",
     "tile",
 ]

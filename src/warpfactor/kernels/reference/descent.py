@@ -13,7 +13,7 @@ from torch import Tensor
 
 from warpfactor.kernels.reference.interpolate import exact_type, working_type
 from warpfactor.kernels.reference.match import total
-from warpfactor.kernels.reference.smooth import smooth_box
+from warpfactor.kernels.reference.smooth import correlate
 
 FLOOR = 1e-5  # of λ in `tile`, in units of the trace: window sums in float32 carry no more digits than that
 TINY = 1e-30  # of λ in `tile`, where there is no gradient at all
@@ -57,7 +57,7 @@ def descend(
 def tile(
     gradient: Tensor,
     *,
-    radius: Sequence[int],
+    size: Sequence[int],
     damping: float,
     weights: Sequence[float],
     residual: float = 1.0,
@@ -65,10 +65,18 @@ def tile(
     """Gradient -> step -(H + λI)⁻¹ r g, in place; H is the mean of g gᵀ over a window (paper eq. 6).
 
     λ is never below a hundred-thousandth of H's trace, where the solve would amplify rounding.
+
+    Args:
+        gradient: (3, D, H, W), overwritten with the step.
+        size: edges k of the window along z, y, x: the voxels i - k // 2 to i + (k - 1) // 2, so an even one reaches one
+            voxel further back than ahead. It is cut at the border and divided by the voxels it has left.
+        damping: λ.
+        weights: see the module.
+        residual: r, the global residual of the paper's section 2.2.
     """
     g = _weighted(gradient, weights)
     outer = torch.stack([g[i] * g[j] for i in range(3) for j in range(3)])
-    blocks = smooth_box(outer, radius).reshape(3, 3, -1).permute(2, 0, 1)
+    blocks = _pooled(outer, size).reshape(3, 3, -1).permute(2, 0, 1)
     trace = blocks.diagonal(dim1=1, dim2=2).sum(1)
     lam = (FLOOR * trace).clamp(min=max(damping, TINY))
     blocks = blocks.double() + lam.double()[:, None, None] * torch.eye(3, dtype=torch.float64, device=g.device)
@@ -103,6 +111,15 @@ def adam(
     mean = first / (1 - betas[0] ** number)
     spread = second / (1 - betas[1] ** number)
     return _finish(gradient, g, -mean / (spread.sqrt() + epsilon), weights)
+
+
+def _pooled(field: Tensor, size: Sequence[int]) -> Tensor:
+    """Mean of (C, D, H, W) over the window of `tile`."""
+    for axis, k in enumerate(size):
+        taps = [1.0] * k + [0.0] * (1 - k % 2)
+        line = field.new_ones([n if dim == axis + 1 else 1 for dim, n in enumerate(field.shape)])
+        field = correlate(field, taps, axis, "zero") / correlate(line, taps, axis, "zero")
+    return field
 
 
 def _weighted(field: Tensor, weights: Sequence[float]) -> Tensor:

@@ -1,4 +1,4 @@
-"""Displacement fields in voxels of their own grid: compose, resize, Jacobian determinant, invert."""
+"""Displacement fields in voxels of their own grid: compose, round trip, resize, Jacobian determinant, invert."""
 
 from collections.abc import Sequence
 
@@ -13,6 +13,8 @@ from warpfactor.kernels.reference.interpolate import (
     working_type,
 )
 from warpfactor.kernels.reference.smooth import central_difference
+
+Matrix = Sequence[Sequence[float]]
 
 FIXED_POINT = 10  # iterations of `invert` before it turns to Newton's direction
 SINGULAR = 1e-3  # determinants below this have no Newton direction
@@ -31,6 +33,27 @@ def compose(warp: Tensor, step: Tensor, *, scale: float = 1.0, out: Tensor | Non
     out = torch.empty_like(step) if out is None else out
     scaled = scale * step
     return out.copy_(scaled + _displaced(warp, scaled))
+
+
+@torch.no_grad()
+def round_trip(first: Tensor, second: Tensor, gram: Matrix) -> tuple[Tensor, Tensor]:
+    """How far "first, then second" takes a voxel from where it was, and which voxels are inside the grid in between.
+
+    Args:
+        first, second: (3, D, H, W) displacements on one grid; `second` keeps its edge value beyond the border.
+        gram: 3x3 symmetric; eᵀ gram e is the squared length of a vector e in voxels.
+
+    Returns:
+        (D, H, W) lengths of e = first(x) + second(x + first(x)); (D, H, W) bool, whether x + first(x) lies between the
+        outermost voxel centres.
+    """
+    error = compose(second, first).to(working_type(first))
+    weights = torch.as_tensor(gram, dtype=error.dtype, device=error.device)
+    lengths = torch.einsum("azyx,ab,bzyx->zyx", error, weights, error).clamp_(min=0).sqrt_()
+    stays = torch.ones_like(lengths, dtype=torch.bool)
+    for index, u, n in zip(voxel_indices(lengths.shape, first.device), first, lengths.shape, strict=True):
+        stays &= (index + u >= 0) & (index + u <= n - 1)
+    return lengths.to(first.dtype), stays
 
 
 @torch.no_grad()

@@ -12,6 +12,16 @@ from warpfactor.kernels.reference.match import Match, fixed_slope, match, total
 from warpfactor.kernels.reference.smooth import window_sum
 
 
+def lncc_room(shape: Sequence[int], radius: Sequence[int], window: str = "box") -> object:
+    """What `lncc` may use again in every call for a fixed image of that shape: here nothing, other backends have rings.
+
+    Args:
+        shape: (D, H, W) of the fixed image.
+        radius, window: as in `lncc`.
+    """
+    return None
+
+
 @torch.no_grad()
 def lncc(
     fixed: Tensor,
@@ -28,6 +38,7 @@ def lncc(
     gradient: Tensor | None = None,
     fixed_mask: Tensor | None = None,
     moving_mask: Tensor | None = None,
+    room: object = None,
 ) -> tuple[float, float]:
     """(sum over V of 1 - cc, |V|); V: voxels with weight whose fixed window varies by more than flat[0].
 
@@ -47,6 +58,7 @@ def lncc(
         flat: Variances of fixed and moving at or below which a window has no contrast.
         gradient: (3, *fixed shape), overwritten with d total / du; None computes the value only.
         fixed_mask, moving_mask: uint8 on their own grids; w is 1 where both, and p, are inside.
+        room: from `lncc_room`; without it a backend that needs one makes it in every call.
     """
     pair = match(fixed, moving, displacement, matrix, fixed_mask, moving_mask, gradient is not None)
     taps = [_taps(r, window) for r in radius]

@@ -18,27 +18,30 @@ def mse(
     gradient: Tensor | None = None,
     fixed_mask: Tensor | None = None,
     moving_mask: Tensor | None = None,
+    alike: tuple[float, float] = (1.0, 0.0),
     symmetric: bool = False,
     demons: float | None = None,
     lengths: tuple[float, float, float] = (1.0, 1.0, 1.0),
 ) -> tuple[float, float]:
-    """(sum of w r², sum of w), r = F - M(p), and d total / du = -2 w r dM/du.
+    """(sum of w r², sum of w), r = F - M(p), and d total / du = -2 w r dM/du, M being the moving image made alike.
 
     Args:
         fixed: (D, H, W), F.
-        moving: (D, H, W), M.
+        moving: (D, H, W); M is `alike[0]` times it plus `alike[1]`.
         displacement: (3, *fixed shape), u.
         matrix: (3, 4), fixed voxel index plus displacement to moving voxel index p.
         gradient: (3, *fixed shape), overwritten with the gradient; None computes the value only.
         fixed_mask, moving_mask: uint8 on their own grids; w is 1 where both, and p, are inside.
+        alike: Scale and shift that bring the moving image into the units of the fixed one.
         symmetric: Replace dM/du by n = (dM/du + dF/dx) / 2 in the gradient.
         demons: α > 0; instead of the gradient, write minus the demons force r n / (|n̂|² + α² r²) (paper eq. 9).
         lengths: weights w of n̂ = w n in that force; the `plain` descent with the same weights then gives the step.
     """
     pair = match(fixed, moving, displacement, matrix, fixed_mask, moving_mask, gradient is not None)
-    residual = pair.fixed - pair.warped
+    residual = torch.where(pair.weight, pair.fixed - (alike[0] * pair.warped + alike[1]), 0.0)
     if gradient is not None and pair.slope is not None:
-        slope = (pair.slope + fixed_slope(fixed)) / 2 if symmetric else pair.slope
+        slope = alike[0] * pair.slope
+        slope = (slope + fixed_slope(fixed)) / 2 if symmetric else slope
         if demons is None:
             scale = -2 * residual
         else:

@@ -1,0 +1,116 @@
+"""CPU forms of `tally` and `percentiles`: passes over the values as they lie, without a copy or a sort.
+
+An order statistic is found digit by digit: the values, as whole numbers that keep their order, are counted by their
+upper 16 bits; then those that share the upper bits of a wanted one are counted by their lower 16 bits.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numba import prange
+from torch import Tensor
+
+from warpfactor.kernels.reference.statistics import Tally, neighbours
+
+from .jit import NO_MASK, array, exclusive, parallel
+
+CHUNK = 1 << 16  # values that are summed before sums are added; fixed, so that threads do not matter
+PARTS = 8  # histograms that are filled side by side
+DIGITS = 1 << 16
+UNWANTED = -1
+
+
+@parallel
+def _tally(values, mask, masked, logarithm, low, high, out):  # type: ignore[no-untyped-def]
+    n = values.size
+    for k in prange(out.shape[1]):
+        count = folded = total = squares = 0.0
+        least, most = np.inf, -np.inf
+        for i in range(k * CHUNK, min(n, (k + 1) * CHUNK)):
+            if masked and mask[i] == 0:
+                continue
+            v = np.float64(values[i])
+            count += 1.0
+            folded += 1.0 if v <= 0.0 else 0.0
+            least = min(least, v)
+            most = max(most, v)
+            s = np.log(min(max(v, low), high)) if logarithm else v
+            total += s
+            squares += s * s
+        out[0, k], out[1, k], out[2, k], out[3, k], out[4, k], out[5, k] = count, folded, least, most, total, squares
+
+
+@parallel
+def _upper(keys, mask, masked, counts):  # type: ignore[no-untyped-def]
+    n = keys.size
+    for part in prange(PARTS):
+        for i in range(part * n // PARTS, (part + 1) * n // PARTS):
+            if masked and mask[i] == 0:
+                continue
+            b = keys[i]
+            key = b ^ ((b >> 31) & 0x7FFFFFFF)
+            counts[part, (key >> 16) + 0x8000] += 1
+
+
+@parallel
+def _lower(keys, mask, masked, slots, counts):  # type: ignore[no-untyped-def]
+    n = keys.size
+    for part in prange(PARTS):
+        for i in range(part * n // PARTS, (part + 1) * n // PARTS):
+            if masked and mask[i] == 0:
+                continue
+            b = keys[i]
+            key = b ^ ((b >> 31) & 0x7FFFFFFF)
+            slot = slots[(key >> 16) + 0x8000]
+            if slot >= 0:
+                counts[part, slot, key & 0xFFFF] += 1
+
+
+@exclusive
+def tally(values: Tensor, *, mask: Tensor | None = None, log_range: tuple[float, float] | None = None) -> Tally:
+    """Count, extremes and sums of the values where the mask is not zero; see the reference."""
+    flat = array(values).ravel()
+    out = np.empty((6, -(-flat.size // CHUNK)))
+    low, high = log_range or (0.0, 0.0)
+    _tally(flat, _flat_mask(mask), mask is not None, log_range is not None, float(low), float(high), out)
+    if not out.shape[1]:
+        return Tally(0, 0, float("inf"), float("-inf"), 0.0, 0.0)
+    count, folded, least, most, total, squares = out
+    sums = float(total.sum()), float(squares.sum())
+    return Tally(int(count.sum()), int(folded.sum()), float(least.min()), float(most.max()), *sums)
+
+
+@exclusive
+def percentiles(values: Tensor, ranks: Sequence[float], *, mask: Tensor | None = None) -> list[float]:
+    """The values below which `ranks` percent of all lie; see the reference."""
+    keys, inside, masked = array(values.to(torch.float32)).ravel().view(np.int32), _flat_mask(mask), mask is not None
+    counts = np.zeros((PARTS, DIGITS), np.int64)
+    _upper(keys, inside, masked, counts)
+    upper = np.cumsum(counts.sum(0))
+    places = [neighbours(int(upper[-1]), rank) for rank in ranks]
+    numbers = np.unique([number for low, high, _ in places for number in (low, high)])
+    digits, rows = np.unique(np.searchsorted(upper, numbers, "right"), return_inverse=True)
+    slots = np.full(DIGITS, UNWANTED, np.int32)
+    slots[digits] = np.arange(len(digits))
+    counts = np.zeros((PARTS, len(digits), DIGITS), np.int32)
+    _lower(keys, inside, masked, slots, counts)
+    lower = np.cumsum(counts.sum(0, dtype=np.int64), axis=1)
+    before = np.where(digits > 0, upper[digits - 1], 0)
+    value = {
+        int(number): _from_key(int(digits[row]), int(np.searchsorted(lower[row], number - before[row], "right")))
+        for number, row in zip(numbers, rows, strict=True)
+    }
+    return [value[low] + (value[high] - value[low]) * share for low, high, share in places]
+
+
+def _flat_mask(mask: Tensor | None) -> Any:
+    """The mask as bytes; bool tensors are read as they are."""
+    return NO_MASK.ravel() if mask is None else array(mask).ravel().view(np.uint8)
+
+
+def _from_key(upper: int, lower: int) -> float:
+    """The number whose order-keeping form has these two halves."""
+    key = np.int32(((upper - 0x8000) << 16) | lower)
+    return float(np.int32(key ^ ((key >> np.int32(31)) & np.int32(0x7FFFFFFF))).view(np.float32))

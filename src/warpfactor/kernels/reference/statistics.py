@@ -1,0 +1,80 @@
+"""Figures of many values at once: how many there are, their extremes and sums, percentiles."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from warpfactor.kernels.reference.interpolate import exact_type
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What one pass over the values gives.
+
+    Attributes:
+        count: of values.
+        nonpositive: how many are zero or less.
+        minimum, maximum: infinite, the wrong way round, without values.
+        total, squares: sums of the values and of their squares, or of their logarithms.
+    """
+
+    count: int
+    nonpositive: int
+    minimum: float
+    maximum: float
+    total: float
+    squares: float
+
+
+@torch.no_grad()
+def tally(values: Tensor, *, mask: Tensor | None = None, log_range: tuple[float, float] | None = None) -> Tally:
+    """Count, extremes and sums of the values where the mask is not zero.
+
+    Args:
+        values: of any shape, floating-point.
+        mask: uint8 or bool of the same shape; None counts all.
+        log_range: Sum the natural logarithms of the values, clipped to this range, instead of the values.
+    """
+    chosen = _chosen(values, mask)
+    if not chosen.numel():
+        return Tally(0, 0, float("inf"), float("-inf"), 0.0, 0.0)
+    exact = chosen.to(exact_type(values.device))
+    summed = exact if log_range is None else exact.clamp(*log_range).log()
+    return Tally(
+        count=chosen.numel(),
+        nonpositive=int((chosen <= 0).sum()),
+        minimum=float(chosen.min()),
+        maximum=float(chosen.max()),
+        total=float(summed.sum()),
+        squares=float(summed.square().sum()),
+    )
+
+
+@torch.no_grad()
+def percentiles(values: Tensor, ranks: Sequence[float], *, mask: Tensor | None = None) -> list[float]:
+    """The values below which `ranks` percent of all lie, by linear interpolation between the two nearest.
+
+    Args:
+        values: of any shape, floating-point, none of them NaN.
+        ranks: from 0 to 100.
+        mask: uint8 or bool of the same shape, not zero at one voxel at least; None counts all.
+    """
+    ordered = _chosen(values, mask).sort().values
+    found = []
+    for rank in ranks:
+        low, high, share = neighbours(ordered.numel(), rank)
+        first, second = float(ordered[low]), float(ordered[high])
+        found.append(first + (second - first) * share)
+    return found
+
+
+def neighbours(count: int, rank: float) -> tuple[int, int, float]:
+    """Numbers of the two ordered values a percentile lies between, and how far it is from the first to the second."""
+    place = rank / 100 * (count - 1)
+    return int(place), min(int(place) + 1, count - 1), place - int(place)
+
+
+def _chosen(values: Tensor, mask: Tensor | None) -> Tensor:
+    return values.flatten() if mask is None else values.masked_select(mask != 0)

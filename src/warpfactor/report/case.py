@@ -1,0 +1,163 @@
+"""Case: everything a report is about, from a registration that just ran or from a result folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from warpfactor.errors import FileError, WarpfactorError
+from warpfactor.grid import Grid
+from warpfactor.image import Image
+from warpfactor.io import read_image
+from warpfactor.register.inputs import load_image, load_mask
+from warpfactor.register.result import WARPED, Registration
+from warpfactor.register.saved import SavedResult, read_result
+from warpfactor.transform import Affine, Chain, Transform, Warp
+
+SIDES = ("fixed", "moving")
+MASK = "fixed_mask"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A registration to report on.
+
+    Attributes:
+        fixed, moving: the images, as far as they were found; more channels than the first are not looked at.
+        fixed_mask: where the fixed image counted, if there was a mask.
+        warped: the moving image on the fixed grid as the result has it; only needed where `moving` is missing.
+        affine, warp, inverse_warp: as in Registration.
+        fixed_grid: of the fixed image.
+        entries: result.json.
+        missing: for each image that was not found, why; by side.
+    """
+
+    fixed: Image | None
+    moving: Image | None
+    fixed_mask: Image | None
+    warped: Image | None
+    affine: Affine
+    warp: Warp | None
+    inverse_warp: Warp | None
+    fixed_grid: Grid
+    entries: Mapping[str, Any]
+    missing: Mapping[str, str]
+
+    @property
+    def transform(self) -> Transform:
+        """Fixed to moving."""
+        return self.affine if self.warp is None else Chain((self.warp, self.affine), "fixed", "moving")
+
+    @property
+    def after(self) -> tuple[Image, Transform] | None:
+        """An image, and the transform that shows it as it is after registration."""
+        if self.moving is not None:
+            return self.moving, self.transform
+        return None if self.warped is None else (self.warped, Affine(dimension=self.fixed_grid.ndim))
+
+
+def from_registration(
+    found: Registration, *, fixed: Any, moving: Any, fixed_mask: Any = None, extra: Mapping[str, Any] | None = None
+) -> Case:
+    """The case of a registration and the images that were given to it, in any form `register` takes.
+
+    Args:
+        extra: entries of result.json that the registration does not know: labels, landmarks, command.
+    """
+    fixed_image = load_image(fixed, name="fixed")
+    return Case(
+        fixed=fixed_image,
+        moving=load_image(moving, name="moving"),
+        fixed_mask=load_mask(fixed_mask, fixed_image, name="fixed mask"),
+        warped=None,
+        affine=found.affine,
+        warp=found.warp,
+        inverse_warp=found.inverse_warp,
+        fixed_grid=found.fixed_grid,
+        entries={**found.to_dict(), **(extra or {})},
+        missing={},
+    )
+
+
+def from_folder(folder: str | Path, *, fixed: str | Path | None = None, moving: str | Path | None = None) -> Case:
+    """The case of a result folder; images are looked for where result.json says, unless they are given."""
+    saved = read_result(folder)
+    images, missing = dict[str, Image | None](), dict[str, str]()
+    for side, given in zip(SIDES, (fixed, moving), strict=True):
+        try:
+            images[side] = _find_image(saved, side, given)
+        except WarpfactorError as error:
+            if given is not None:
+                raise
+            images[side], missing[side] = None, str(error)
+    return Case(
+        fixed=images["fixed"],
+        moving=images["moving"],
+        fixed_mask=_find_mask(saved, images["fixed"]),
+        warped=None if images["moving"] is not None else _warped(saved.folder),
+        affine=next((part for part in saved.transform.parts if isinstance(part, Affine)), Affine()),
+        warp=_warp(saved.transform),
+        inverse_warp=_warp(saved.inverse),
+        fixed_grid=saved.fixed_grid,
+        entries=saved.entries,
+        missing=missing,
+    )
+
+
+def inputs_entry(folder: str | Path, **paths: str | Path | None) -> dict[str, Any]:
+    """The entry "inputs" of result.json: where each image was, absolute and seen from the result folder.
+
+    Args:
+        folder: of the result, where it will be in the end.
+        paths: by name, "fixed", "moving", "fixed_mask"; None is left out.
+    """
+    return {name: _place(Path(folder), Path(path)) for name, path in paths.items() if path is not None}
+
+
+def _place(folder: Path, path: Path) -> dict[str, str | None]:
+    absolute = path.absolute()
+    try:
+        relative = Path(os.path.relpath(absolute, folder.absolute())).as_posix()
+    except ValueError:  # another drive
+        relative = None
+    return {"path": str(absolute), "path_from_result": relative}
+
+
+def _candidates(saved: SavedResult, name: str) -> Sequence[Path]:
+    """Where an input may be; seen from the folder first, so that folders can be moved together."""
+    entry = (saved.entries.get("inputs") or {}).get(name) or {}
+    relative, absolute = entry.get("path_from_result"), entry.get("path")
+    return [*([saved.folder / relative] if relative else []), *([Path(absolute)] if absolute else [])]
+
+
+def _find_image(saved: SavedResult, side: str, given: str | Path | None) -> Image:
+    """The image of a side; FileError says what to do if it is not to be found or is another one."""
+    places = [Path(given)] if given is not None else [p for p in _candidates(saved, side) if p.exists()]
+    if not places:
+        name = saved.entries[side].get("name", side)
+        raise FileError(f"The {side} image {name} was not found; give its place with --{side}.")
+    image = read_image(places[0])
+    grid = saved.fixed_grid if side == "fixed" else saved.moving_grid
+    if not image.grid.same_space(grid):
+        raise FileError(f"{places[0]}: is not the {side} image of this result, its grid is another; give --{side}.")
+    return image
+
+
+def _find_mask(saved: SavedResult, image: Image | None) -> Image | None:
+    places = [path for path in _candidates(saved, MASK) if path.exists()]
+    return load_mask(places[0], image) if places and image is not None else None
+
+
+def _warp(transform: Transform) -> Warp | None:
+    """The warp of a saved transform, in single precision: files hold no more."""
+    warp = next((part for part in transform.parts if isinstance(part, Warp)), None)
+    return None if warp is None else replace(warp, displacement=warp.displacement.to(torch.float32).contiguous())
+
+
+def _warped(folder: Path) -> Image | None:
+    return read_image(folder / WARPED) if (folder / WARPED).exists() else None

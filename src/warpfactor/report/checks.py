@@ -1,0 +1,271 @@
+"""The checks of a verdict, each from figures of a case: how it ended, overlap, likeness, warp, labels, landmarks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from warpfactor.report.case import Case
+from warpfactor.report.likeness import Alignment, Likeness
+from warpfactor.report.regularity import Regularity
+from warpfactor.report.verdict import AMBER, GREEN, GREY, RED, Check, Verdict, grade, worst
+
+HALF = 0.5  # coverage below which a likeness says little
+TAIL = 5  # the last fifth of a level
+LEVEL_COUNTS = 0.05  # share of the whole gain that a level must have made before it is asked to settle
+
+
+def judge(case: Case, alignment: Alignment | None, regularity: Regularity | None) -> Verdict:
+    """All checks that can be made."""
+    checks = [*_course(case.entries), *_images(case, alignment), *_warp(case.entries, regularity)]
+    return Verdict((*checks, *_scores(case.entries)))
+
+
+def _course(entries: Mapping[str, Any]) -> Iterator[Check]:
+    """How the optimisation ended."""
+    stages = entries["stages"]
+    share = _unsettled(stages[-1]) if stages else 0.0
+    if entries["interrupted"]:
+        yield Check("Course", RED, "interrupted", "The run was interrupted before its end.", "Run it again to its end.")
+    elif any(not stage["kept"] for stage in stages):
+        yield Check(
+            "Course",
+            AMBER,
+            "the warp was left out",
+            "The warp made the images less alike and was left out; the result is the affine alone.",
+            "Check the affine and the metric; across contrasts use the recipe multimodal.",
+        )
+    elif grade(share, "unsettled") != GREEN:
+        yield Check(
+            "Course",
+            AMBER,
+            "the cost was still falling",
+            f"The cost was still falling when the iterations ran out: {share:.0%} of the last level's gain came in its "
+            "last fifth.",
+            "Give it more iterations, for instance with the recipe accurate.",
+        )
+    else:
+        yield Check("Course", GREEN, "the cost had settled")
+    for warning in entries.get("warnings", ()):
+        first, _, advice = warning.partition(": ")
+        yield Check("Linear stage", AMBER, "the linear stage left doubts", f"{first}.", _sentence(advice))
+
+
+def _unsettled(stage: Mapping[str, Any]) -> float:
+    """Share of the gain at the finest level that came in the last fifth of its accepted steps."""
+    history = stage["history"]
+    if not history or not history["level"]:
+        return 0.0
+    steps = zip(history["level"], history["cost"], history["accepted"], strict=True)
+    costs = [cost for level, cost, kept in steps if level == history["level"][-1] and kept and cost is not None]
+    whole = _fall(stage["cost_before"], stage["cost_after"])
+    if len(costs) < TAIL or not costs[0] - costs[-1] > LEVEL_COUNTS * whole:
+        return 0.0
+    return float((costs[-1 - len(costs) // TAIL] - costs[-1]) / (costs[0] - costs[-1]))
+
+
+def _fall(before: float | None, after: float | None) -> float:
+    return math.inf if before is None or after is None else max(before - after, 0.0)
+
+
+def _images(case: Case, alignment: Alignment | None) -> Iterator[Check]:
+    """What the images themselves say."""
+    for side, why in case.missing.items():
+        yield Check("Images", AMBER, f"the {side} image is not here", why, f"Rebuild this page with --{side} FILE.")
+    if alignment is None:
+        yield Check("Likeness", GREY, "", "The images could not be compared.")
+        return
+    yield _coverage(alignment.after)
+    yield _likeness(alignment)
+    if alignment.fresh is not None and alignment.affine is not None:
+        yield _affine(alignment, alignment.affine, alignment.fresh)
+    if alignment.mirror_gain is not None:
+        yield _sides(alignment.mirror_gain, alignment.mirror_limit)
+
+
+def _coverage(after: Likeness) -> Check:
+    level = grade(after.coverage, "coverage", low_is_bad=True)
+    value = f"{_percent(after.coverage)} of the fixed object lies inside the moving image"
+    if level == GREEN:
+        return Check("Overlap", level, value)
+    return Check(
+        "Overlap",
+        level,
+        value,
+        f"The images hardly overlap: only {_percent(after.coverage)} of what the fixed image shows lies inside the "
+        "moving one.",
+        "Check the positions in their headers, and that they show the same part of the body; "
+        "or give --initial or a --fixed-mask.",
+    )
+
+
+def _likeness(alignment: Alignment) -> Check:
+    after, before, chance = alignment.after, alignment.before, alignment.chance
+    over_chance = after.information / max(chance.information, 1e-9)
+    levels, reasons = [grade(over_chance, "over_chance", low_is_bad=True)], []
+    if levels[0] != GREEN:
+        reasons.append(
+            f"The images are hardly more alike than when shifted by a tenth of their size ({over_chance:.1f} times)."
+        )
+    value = f"local correlation {after.correlation:.2f}"
+    if before is not None and before.coverage >= HALF:
+        value = f"local correlation {before.correlation:.2f} before, {after.correlation:.2f} after"
+        gain = after.information / max(before.information, 1e-9)
+        worse = grade(gain, "gain", low_is_bad=True)
+        if worse != GREEN:
+            reasons.append("The images share less information after the registration than before it.")
+        levels.append(worse)
+    level = worst(levels)
+    advice = (
+        "Look at the edges below. Check that both images show the same thing; across contrasts use the recipe "
+        "multimodal, and masks where only a part counts."
+    )
+    return Check("Likeness", level, value, " ".join(reasons), "" if level == GREEN else advice)
+
+
+def _affine(alignment: Alignment, affine: Likeness, fresh: Likeness) -> Check:
+    """Whether another linear transform, or none, fits better than the one that was found."""
+    rivals = [r for r in (fresh, alignment.before) if r is not None and r.coverage >= HALF]
+    best = max((r.information for r in rivals), default=0.0)
+    if best <= 0 or grade(affine.information / best, "fresh", low_is_bad=True) == GREEN:
+        return Check("Affine", GREEN, "no other affine fits better")
+    recovered = grade(alignment.after.information / best, "recovered", low_is_bad=True) == GREEN
+    what = "another position" if best == fresh.information else "leaving the images where they were"
+    reason = f"The affine looks wrong: {what} makes the images clearly more alike."
+    if recovered:
+        reason += " The warp made up for it, but has more to do than it should."
+    return Check(
+        "Affine",
+        AMBER if recovered else RED,
+        "the affine looks wrong",
+        reason,
+        "Run the linear stage again without --initial, or start it from a better --initial.",
+    )
+
+
+def _sides(gain: float, limit: str) -> Check:
+    level = grade(gain, limit)
+    if level == GREEN:
+        return Check("Left and right", level, "a mirrored image does not fit better")
+    sure = "clearly " if level == RED else "a little "
+    return Check(
+        "Left and right",
+        level,
+        "left and right may be swapped",
+        f"Mirrored from left to right, the moving image fits {sure}better ({gain:.0%}): one of the images may have "
+        "left and right swapped.",
+        "Compare a landmark that has a side; check how the files were converted.",
+    )
+
+
+def _warp(entries: Mapping[str, Any], regularity: Regularity | None) -> Iterator[Check]:
+    yield _volume(entries["figures"]["affine_volume_ratio_moving_to_fixed"])
+    if regularity is None:
+        return
+    yield _folds(regularity)
+    yield _spread(regularity)
+    if regularity.inverse_vox is not None:
+        yield _inverse(regularity.inverse_vox.mean, regularity.inverse_vox.p95)
+
+
+def _volume(ratio: float) -> Check:
+    if ratio <= 0:
+        return Check(
+            "Size",
+            RED,
+            "the affine mirrors the image",
+            "The affine mirrors the image: its determinant is negative.",
+            "Check the orientation in the headers, and the initial transform.",
+        )
+    factor = max(ratio, 1 / ratio)
+    level = grade(factor, "volume")
+    value = f"the affine changes volumes by a factor of {ratio:.2f}"
+    if level == GREEN:
+        return Check("Size", level, value)
+    return Check(
+        "Size",
+        level,
+        value,
+        f"The affine changes volumes by a factor of {ratio:.2f}, which is more than bodies differ.",
+        "Check the voxel sizes in the headers; if they are right, use --recipe rigid or an --initial.",
+    )
+
+
+def _folds(regularity: Regularity) -> Check:
+    if regularity.folded == 0:
+        return Check("Folds", GREEN, "no voxel folds")
+    value = f"{regularity.folded} voxels fold ({_small_percent(regularity.folded / regularity.voxels)})"
+    level = worst([grade(regularity.folded_share, "folded"), AMBER])
+    return Check(
+        "Folds",
+        level,
+        value,
+        f"The warp folds in {regularity.folded} voxels ({_small_percent(regularity.folded_share)} of the object): "
+        "there it has no inverse.",
+        "Smooth more (--set deformable.sigma_warp=1.0), or look whether the images correspond where it folds.",
+    )
+
+
+def _spread(regularity: Regularity) -> Check:
+    level = grade(regularity.sd_log, "sd_log")
+    low, _, high = regularity.percentiles
+    value = f"volumes change by {low:.2f} to {high:.2f} times in 98% of the object"
+    if level == GREEN:
+        return Check("Regularity", level, value)
+    return Check(
+        "Regularity",
+        level,
+        value,
+        f"The warp stretches and squeezes strongly (SD of the log Jacobian {regularity.sd_log:.2f}), as it does when "
+        "images do not correspond.",
+        "Check the affine first; then smooth more (--set deformable.sigma_grad=2.0).",
+    )
+
+
+def _inverse(mean: float, p95: float) -> Check:
+    level = grade(p95, "inverse")
+    value = f"the inverse is right to {mean:.3f} voxels on average"
+    if level == GREEN:
+        return Check("Inverse", level, value)
+    return Check(
+        "Inverse",
+        level,
+        f"the inverse is off by {mean:.2f} voxels on average",
+        f"Going there and back misses by {p95:.1f} voxels or more in a twentieth of the image.",
+        "Do not carry points or labels to the moving image with it; smooth more, and look for folds.",
+    )
+
+
+def _scores(entries: Mapping[str, Any]) -> Iterator[Check]:
+    """Labels and landmarks, where they were given."""
+    labels, landmarks = entries.get("labels") or {}, entries.get("landmarks") or {}
+    if labels.get("dice_mean_after") is not None:
+        before, after = labels.get("dice_mean_before") or 0.0, labels["dice_mean_after"]
+        level = grade(after - before, "dice", low_is_bad=True)
+        value = f"overlap of labels (Dice) {before:.2f} before, {after:.2f} after"
+        yield _worse("Labels", level, value, f"The labels overlap less after ({after:.2f}) than before ({before:.2f}).")
+    if landmarks.get("after_mm"):
+        before, after = landmarks["before_mm"]["mean"], landmarks["after_mm"]["mean"]
+        level = grade(after / max(before, 1e-9), "landmarks")
+        value = f"landmarks {before:.1f} mm apart before, {after:.1f} mm after"
+        yield _worse("Landmarks", level, value, f"The landmarks are {after:.1f} mm apart, before {before:.1f} mm.")
+
+
+def _worse(name: str, level: str, value: str, reason: str) -> Check:
+    if level == GREEN:
+        return Check(name, level, value)
+    advice = "Look at the edges below, and check that labels or landmarks belong to these images."
+    return Check(name, level, value, reason, advice)
+
+
+def _percent(share: float) -> str:
+    return f"{share:.0%}"
+
+
+def _small_percent(share: float) -> str:
+    return f"{share:.2%}" if share >= 1e-4 else "less than 0.01%"
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,140 @@
+"""How regular a warp is, from the field itself: folds, changes of volume, displacement, and how well it is undone.
+
+result.json has such figures too, but a report must speak of the files as they are now.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from warpfactor import kernels
+from warpfactor.grid import Grid
+from warpfactor.image import Image
+from warpfactor.quality import ErrorFigures, inverse_consistency
+from warpfactor.register.pair import finest_spacing
+from warpfactor.report.case import Case
+from warpfactor.report.coarse import Region
+from warpfactor.report.views import lengths_mm, round_trip
+from warpfactor.resample import VoxelMap, slabs
+from warpfactor.transform import Warp
+
+POINTS = 100_000  # voxels at which displacement and inverse are measured
+LOG_LIMIT, SHOWN_LIMIT = 10, 4  # of the base-2 logarithm of the Jacobian, to measure and to show
+FINE, COARSE = 64, 16  # bins of its histogram per factor of two, to measure and to show
+
+
+@dataclass(frozen=True)
+class Regularity:
+    """What the report says about a warp.
+
+    Attributes:
+        folded, voxels: of the whole image; a voxel folds if its Jacobian determinant is not positive.
+        folded_share: of the voxels of the object that fold.
+        sd_log: standard deviation of the natural logarithm of the determinant in the object.
+        percentiles: 1st, 50th and 99th of the determinant there.
+        displacement_mm: length of the displacement, whole image.
+        inverse_vox: |x - inverse(forward(x))| in voxels of the finest axis; None without an inverse.
+        counts: voxels of the object by base-2 logarithm, COARSE bins per unit from -SHOWN_LIMIT to SHOWN_LIMIT, the
+            first and last with what lies beyond them; folds left out.
+    """
+
+    folded: int
+    voxels: int
+    folded_share: float
+    sd_log: float
+    percentiles: tuple[float, float, float]
+    displacement_mm: ErrorFigures
+    inverse_vox: ErrorFigures | None
+    counts: NDArray[np.int64]
+
+
+def jacobian_of(warp: Warp | None) -> Image | None:
+    """Determinant of a warp on its own grid."""
+    if warp is None:
+        return None
+    field = warp.displacement.to(torch.float32).contiguous()
+    return Image(kernels.select("cpu").jacobian_determinant(field)[None], warp.grid, "jacobian")
+
+
+def measure(case: Case, region: Region, jacobian: Image | None) -> Regularity | None:
+    """None without a warp."""
+    if case.warp is None or jacobian is None:
+        return None
+    determinant = jacobian.data[0].numpy()
+    counts, folded_inside, inside = _histogram(determinant, region)
+    place = case.warp.on_grid(_sparse(case.warp.grid))
+    assert place.displacement is not None
+    moved = lengths_mm(place.displacement, place.grid)
+    return Regularity(
+        folded=int(np.count_nonzero(determinant <= 0)),
+        voxels=determinant.size,
+        folded_share=folded_inside / max(inside, 1),
+        sd_log=_spread(counts),
+        percentiles=_percentiles(counts),
+        displacement_mm=inverse_consistency(moved),
+        inverse_vox=_inverse_error(place, case.inverse_warp, jacobian),
+        counts=_shown(counts),
+    )
+
+
+def _inverse_error(there: VoxelMap, inverse: Warp | None, jacobian: Image) -> ErrorFigures | None:
+    """In voxels of the finest axis, over the points that stay in the image."""
+    if inverse is None:
+        return None
+    error = lengths_mm(round_trip(there, inverse, jacobian), there.grid) / finest_spacing(inverse.grid)
+    known = error[np.isfinite(error)]
+    return inverse_consistency(known) if known.size else None
+
+
+def _histogram(determinant: NDArray[np.float32], region: Region) -> tuple[NDArray[np.int64], int, int]:
+    """Counts in fine bins over the object, how many of its voxels fold, and how many it has."""
+    bins = 2 * LOG_LIMIT * FINE
+    counts, folded, inside = np.zeros(bins, dtype=np.int64), 0, 0
+    for planes in slabs(region.shape):
+        values = determinant[planes][region.planes(planes)]
+        positive = values[values > 0]
+        inside, folded = inside + values.size, folded + values.size - positive.size
+        place = (np.log2(positive) + LOG_LIMIT) * FINE
+        counts += np.bincount(np.clip(place, 0, bins - 1).astype(np.int64), minlength=bins)
+    return counts, folded, inside
+
+
+def _shown(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Fine bins put together to those that are shown."""
+    first, last = (LOG_LIMIT - SHOWN_LIMIT) * FINE, (LOG_LIMIT + SHOWN_LIMIT) * FINE
+    shown: NDArray[np.int64] = counts[first:last].reshape(-1, FINE // COARSE).sum(axis=1)
+    shown[0] += counts[:first].sum()
+    shown[-1] += counts[last:].sum()
+    return shown
+
+
+def _middles() -> NDArray[np.float64]:
+    """Base-2 logarithm in the middle of each fine bin."""
+    return np.linspace(-LOG_LIMIT, LOG_LIMIT, 2 * LOG_LIMIT * FINE, endpoint=False) + 0.5 / FINE
+
+
+def _spread(counts: NDArray[np.int64]) -> float:
+    logs, total = _middles() * math.log(2), max(int(counts.sum()), 1)
+    mean = float(logs @ counts) / total
+    return math.sqrt(float((logs - mean) ** 2 @ counts) / total)
+
+
+def _percentiles(counts: NDArray[np.int64]) -> tuple[float, float, float]:
+    share = np.cumsum(counts) / max(int(counts.sum()), 1)
+    places = np.minimum(np.searchsorted(share, (0.01, 0.5, 0.99)), len(counts) - 1)
+    low, middle, high = np.exp2(_middles()[places]).tolist()
+    return low, middle, high
+
+
+def _sparse(grid: Grid) -> Grid:
+    """Every n-th voxel of a grid."""
+    axes = [axis for axis in range(3) if grid.shape[axis] > 1]
+    step = max(1, math.floor(math.pow(grid.voxel_count / POINTS, 1 / len(axes))))
+    steps = [step if axis in axes and grid.shape[axis] >= 2 * step else 1 for axis in range(3)]
+    shape = [(n - 1) // k + 1 for n, k in zip(grid.shape, steps, strict=True)]
+    return Grid((shape[0], shape[1], shape[2]), grid.matrix @ np.diag([*map(float, steps), 1.0]), grid.ndim)
