@@ -64,7 +64,8 @@ def test_a_stopped_search_makes_the_trials_of_one_that_was_not(case, runner, tmp
 def test_other_pairs_and_seeds_are_other_searches(case, runner, tmp_path):
     search(make(case, tmp_path, trials=2), "a")
     search(make(case, tmp_path, trials=2, seed=5), "a")
-    search(make(case, tmp_path, trials=2), "b")
+    other = search(make(case, tmp_path, trials=2), "b")
+    assert other.trials[1].settings != search(make(case, tmp_path, trials=2), "a").trials[1].settings
     assert len(list((tmp_path / FOLDER).glob("*.db"))) == 3
     search(make(case, tmp_path, trials=3, options=Options(again=True)), "a")
     assert len(list((tmp_path / FOLDER).glob("*.db"))) == 3

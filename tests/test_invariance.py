@@ -6,8 +6,10 @@ Differences are in voxels: their mean and their 99th percentile over the object.
 * ROUNDING: the numbers that reach the optimizer differ in their last bit only. A hundred steps make more of it, but a
   warp that follows rounding follows noise as well.
 * MIRRORED: a sum in another order, and a coarse grid whose voxels lie the other way round.
-* PADDED: more is different than numbers. What was unknown beyond the border is now empty or noise, windows and filters
-  are no longer cut there, and the coarsest affine level has other voxels.
+* EMPTIER: more differs than numbers. What was unknown beyond the border is now known to be empty, windows and filters are
+  no longer cut there, and the coarsest affine level has other voxels.
+* NOISIER: the images differ. Noise is where none was, which moves the affine by some tenths of a voxel; the warp makes
+  up for most of that.
 """
 
 import functools
@@ -41,7 +43,8 @@ class Tolerance(NamedTuple):
 
 ROUNDING = Tolerance(1e-3, 1e-2)
 MIRRORED = Tolerance(1e-3, 1e-2)
-PADDED = Tolerance(0.05, 0.3)
+EMPTIER = Tolerance(0.03, 0.15)
+NOISIER = Tolerance(0.08, 0.4)
 
 
 @functools.cache
@@ -99,11 +102,14 @@ def test_the_warp_that_is_compared_is_one(dimension):
     assert error < 0.5 * true
 
 
-SCALES = [(1000, 1), (1, 1000), (0.001, 0.001), (1000, 0.001)]
+SCALES = [
+    ("3-D", 1000, 1),
+    ("3-D", 0.001, 0.001),
+    *(("2-D", *both) for both in [(1000, 1), (1, 1000), (0.001, 0.001), (1000, 0.001)]),
+]
 
 
-@pytest.mark.parametrize(("of_fixed", "of_moving"), SCALES)
-@pytest.mark.parametrize("dimension", SHAPES)
+@pytest.mark.parametrize(("dimension", "of_fixed", "of_moving"), SCALES)
 def test_intensities_may_be_scaled(dimension, of_fixed, of_moving):
     made = truth(dimension)
     changed = register(of_fixed * BRIGHT * made.fixed, of_moving * BRIGHT * made.moving, grid_of(dimension))
@@ -117,8 +123,10 @@ def test_scaling_by_a_power_of_two_changes_nothing_at_all():
     assert np.array_equal(changed.affine.matrix, plain().affine.matrix)
 
 
-@pytest.mark.parametrize(("to_fixed", "to_moving"), [(1000, 0), (0, -500), (-500, 1000)])
-@pytest.mark.parametrize("dimension", SHAPES)
+OFFSETS = [("3-D", -500, 1000), *(("2-D", *both) for both in [(1000, 0), (0, -500), (-500, 1000)])]
+
+
+@pytest.mark.parametrize(("dimension", "to_fixed", "to_moving"), OFFSETS)
 def test_intensities_may_have_an_offset(dimension, to_fixed, to_moving):
     made = truth(dimension)
     changed = register(BRIGHT * made.fixed + to_fixed, BRIGHT * made.moving + to_moving, grid_of(dimension))
@@ -136,8 +144,7 @@ def test_the_deformable_stage_alone_is_as_indifferent_to_intensities():
 # Units of length and of the cost
 
 
-@pytest.mark.parametrize("dimension", SHAPES)
-@pytest.mark.parametrize("factor", [1000, 0.001], ids=["micrometres", "metres"])
+@pytest.mark.parametrize(("dimension", "factor"), [("3-D", 1000), ("2-D", 1000), ("2-D", 0.001)])
 def test_length_may_have_another_unit(dimension, factor):
     made, grid = truth(dimension), grid_of(dimension)
     world = np.diag([factor, factor, factor if grid.ndim == 3 else 1, 1])
@@ -181,7 +188,6 @@ def in_memory_order(array, grid, order, signs):
 
 ORDERS = {
     "flipped": ((0, 1, 2), (-1, 1, 1)),
-    "flipped-twice": ((0, 1, 2), (1, -1, -1)),
     "permuted": ((2, 0, 1), (1, 1, 1)),
     "both": ((1, 2, 0), (1, -1, 1)),
 }
@@ -207,7 +213,7 @@ def test_axes_of_a_slice_may_lie_in_memory_in_any_order():
         check("2-D", wf.register(*images), MIRRORED)
 
 
-@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("axis", [0, 2])
 def test_a_mirrored_body_has_the_mirrored_warp(axis):
     made, grid = truth(), grid_of("3-D")
     changed = register(BRIGHT * made.fixed.flip([axis]), BRIGHT * made.moving.flip([axis]), grid)
@@ -275,7 +281,8 @@ CASES = [(d, s) for d in SHAPES for s in SURROUNDINGS if s != "strong-noise"]
 def test_what_lies_around_an_object_does_not_move_it(dimension, surroundings):
     padded, bare = with_and_without(dimension, surroundings)
     _, mask = surrounded(dimension, SURROUNDINGS[surroundings][0])
-    assert_same(bare, padded, object_points(mask, bare.fixed_grid), PADDED)
+    tolerance = EMPTIER if surroundings == "zeros" else NOISIER
+    assert_same(bare, padded, object_points(mask, bare.fixed_grid), tolerance)
 
 
 @pytest.mark.parametrize("surroundings", ["noise-around-noise", "noise-around-zeros", "strong-noise"])

@@ -18,12 +18,13 @@ from warpfactor.register.figures import measure
 from warpfactor.register.initial import foreground
 from warpfactor.register.inputs import Initial, Inputs, Spacing, load_initial, load_mask, load_pair
 from warpfactor.register.linear_solve import INTERRUPTED
-from warpfactor.register.pair import Scene, make_scene
+from warpfactor.register.pair import Scene, make_scene, stored
 from warpfactor.register.recipe import Recipe
 from warpfactor.register.recipes import recipe as find_recipe
 from warpfactor.register.resources import (
     Clock,
     checked_device,
+    give_back_memory,
     insist,
     limited_threads,
     peak_memory_mb,
@@ -84,11 +85,12 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
     clock.lap("read")
     with limited_threads(threads) as used, seeded(seed):
         course = _Course(ops, place, clock, progress, keep_interrupted)
-        scene = _prepare(inputs, course)
+        scene = _prepare(inputs, chosen, course)
         source = _Source(inputs.moving, inputs.fixed.grid, (inputs.fixed.name, inputs.moving.name))
         del inputs
         found = _run_stages(scene, chosen, start, course)
         del scene, start
+        give_back_memory()
         info = (str(place), kernels.name_of(ops), used, seed)
         result, stopped = insist(lambda: _finish(source, chosen, found, course, info, outside), keep=keep_interrupted)
         return replace(result, interrupted=True, status=INTERRUPTED) if stopped else result
@@ -150,7 +152,7 @@ def _read(
     )
 
 
-def _prepare(inputs: Inputs, course: _Course) -> Scene:
+def _prepare(inputs: Inputs, recipe: Recipe, course: _Course) -> Scene:
     scene = make_scene(
         inputs.fixed,
         inputs.moving,
@@ -158,6 +160,8 @@ def _prepare(inputs: Inputs, course: _Course) -> Scene:
         moving_mask=inputs.moving_mask,
         device=course.device,
     )
+    if recipe.deformable is not None:
+        scene = stored(scene, recipe.deformable.storage)
     course.clock.lap("prepare")
     return scene
 

@@ -25,7 +25,7 @@ from warpfactor.register.initial import (
 from warpfactor.register.linear_cost import METRICS, linear_cost
 from warpfactor.register.linear_params import MOTIONS, Motion, restrict
 from warpfactor.register.linear_solve import INTERRUPTED, LEAST_OVERLAP, Report, Solver
-from warpfactor.register.pair import Scene, finest_spacing, level_scene
+from warpfactor.register.pair import Scene, finest_spacing, level_scene, stored
 from warpfactor.register.resources import insist
 
 PROMISING = 4  # starts that are optimised
@@ -216,7 +216,7 @@ class _Course:
 
 def _pyramid(scene: Scene, factors: tuple[float, ...], ops: ModuleType) -> list[Scene]:
     """The levels, coarse to fine; the coarser ones are made from the finest, which is cheaper to read."""
-    finest = level_scene(scene, factors[-1], ops)
+    finest = stored(level_scene(scene, factors[-1], ops), "float32")
     ratio = finest_spacing(scene.fixed_grid) / finest_spacing(finest.fixed_grid)
     coarser = [level_scene(finest, f * ratio, ops) for f in factors[:-1]]
     return [*coarser, _denoised(finest, ops) if factors[-1] == 1 else finest]

@@ -144,6 +144,29 @@ def _fill(data: Tensor, valid: Tensor) -> None:
     data.copy_(torch.where(valid, data, near))
 
 
+def stored(scene: Scene, storage: str) -> Scene:
+    """The scene with its images held as "float32" or "int16"; itself if they are."""
+    pair = scene.pair
+    if storage == "float32":
+        return scene if pair.single() is pair else replace(scene, pair=pair.single())
+    if pair.fixed_units is not None:
+        return scene
+    (fixed, fixed_units), (moving, moving_units) = _whole_numbers(pair.fixed), _whole_numbers(pair.moving)
+    pair = replace(pair, fixed=fixed, moving=moving, fixed_units=fixed_units, moving_units=moving_units)
+    return replace(scene, pair=pair)
+
+
+def _whole_numbers(images: Tensor) -> tuple[Tensor, tuple[float, ...]]:
+    """Images as 16-bit numbers, and what one of them stands for, per channel; zero stays zero."""
+    most = torch.iinfo(torch.int16).max
+    units = tuple(max(abs(float(end)) for end in channel.aminmax()) / most for channel in images)
+    numbers = torch.empty_like(images, dtype=torch.int16)
+    for channel, whole, unit in zip(images, numbers, units, strict=True):
+        for plane, room in zip(channel, whole, strict=True):
+            room.copy_((plane / unit).round_())
+    return numbers, units
+
+
 def level_scene(scene: Scene, factor: float, ops: ModuleType, *, blur: float = BLUR) -> Scene:
     """The scene at `factor` times the fixed image's finest spacing.
 
@@ -157,8 +180,8 @@ def level_scene(scene: Scene, factor: float, ops: ModuleType, *, blur: float = B
     full = scene.pair
     fixed, fixed_mask, fixed_grid = _shrink(full.fixed, full.fixed_mask, scene.fixed_grid, spacing, ops, blur)
     moving, moving_mask, moving_grid = _shrink(full.moving, full.moving_mask, scene.moving_grid, spacing, ops, blur)
-    pair = replace(scene.pair, fixed=fixed, moving=moving, fixed_mask=fixed_mask, moving_mask=moving_mask)
-    return Scene(pair, fixed_grid, moving_grid, scene.nonfinite)
+    pair = replace(full, fixed=fixed, moving=moving, fixed_mask=fixed_mask, moving_mask=moving_mask)
+    return Scene(pair.single(), fixed_grid, moving_grid, scene.nonfinite)
 
 
 def finest_spacing(grid: Grid) -> float:

@@ -16,7 +16,7 @@ from warpfactor.grid import Grid
 from warpfactor.optim import Moments
 from warpfactor.register.deformable import Course, LevelSolver, Outcome, Progress
 from warpfactor.register.history import Record, Status
-from warpfactor.register.pair import Scene, finest_spacing, level_scene, level_shape
+from warpfactor.register.pair import Scene, finest_spacing, level_scene, level_shape, stored
 from warpfactor.register.resources import give_back_memory
 from warpfactor.register.settings import Deformable
 from warpfactor.resample import VoxelMap
@@ -62,6 +62,7 @@ def register_deformable(
         progress: called after every iteration.
         keep_interrupted: let Ctrl-C end the run with the best warp so far.
     """
+    scene = stored(scene, settings.storage)
     course = Course(time.perf_counter(), progress, keep_interrupted)
     outcomes: list[tuple[float, str]] = []
     given = _checked_start(scene, start)
@@ -85,8 +86,9 @@ def register_deformable(
                 course.moments = _carry_moments(course.moments, lifted, grid, level.fixed_grid, ops)
             warp, grid = lifted, level.fixed_grid  # what the coarser level left is not held any longer
             matrix = VoxelMap(grid, None, through).matrix(level.moving_grid)
+            solver = LevelSolver(level, matrix, settings, ops, index)
             give_back_memory()
-            warp, ended = LevelSolver(level, matrix, settings, ops, index).run(warp, factor, iterations, course)
+            warp, ended = solver.run(warp, factor, iterations, course)
             outcomes.append((factor, ended.value))
             if ended is Outcome.INTERRUPTED:
                 break
@@ -102,7 +104,7 @@ def register_deformable(
 def _lift(warp: Tensor | None, grid: Grid, level: Scene, ops: ModuleType) -> Tensor:
     """The warp on the next level's grid; zero where there is none yet."""
     if warp is None:
-        return level.pair.fixed.new_zeros((3, *level.pair.shape))
+        return torch.zeros((3, *level.pair.shape), device=level.device)
     lifted = resample_field(warp, grid, level.fixed_grid, ops)
     return lifted.clone() if lifted is warp else lifted
 

@@ -70,7 +70,12 @@ _TABLE = (
         _PAPER,
     ),
     Recipe("fast", "As default with fewer iterations.", (_AFFINE,), replace(_WARP, iterations=(30, 15, 5))),
-    Recipe("accurate", "As default with more iterations.", (_AFFINE,), replace(_WARP, iterations=(100, 60, 30))),
+    Recipe(
+        "accurate",
+        "As default with more iterations and a heavier tail of the gradient's kernel.",
+        (_AFFINE,),
+        replace(_WARP, iterations=(100, 60, 20), tail=(0.4, 4.0)),
+    ),
     Recipe("rigid", "Rotation and translation only.", (_RIGID,)),
     Recipe("affine", "Rotation, translation, scale and shear, no warp.", (_AFFINE,)),
 )

@@ -178,7 +178,7 @@ def _deformable_cost(
     cost = metric.prepare(scene.pair, ops, level=len(settings.levels) - 1, weights=settings.channel_weights)
     field = displacement
     if field is None:
-        field = scene.pair.fixed.new_zeros((3, *scene.pair.shape))
+        field = torch.zeros((3, *scene.pair.shape), device=scene.device)
     through = VoxelMap(scene.fixed_grid, None, matrix).matrix(scene.moving_grid)
     point = cost.linearize(field.to(device=scene.device, dtype=torch.float32), through)
     return point.cost if point.count else math.inf

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,10 +17,11 @@ from warpfactor.grid import Grid
 from warpfactor.image import Image
 from warpfactor.register.initial import foreground
 from warpfactor.register.pair import Scene, level_shape, make_scene
+from warpfactor.resample import slabs
 from warpfactor.transform import Affine, Transform
 
 REGION_POINTS = 100_000  # voxels of the coarse mask of what an image shows
-MOST_SAMPLES = 3  # along each axis of a coarse voxel: aliases are weak, and no full-size copy is made
+MOST_SAMPLES = 2  # along each axis of a coarse voxel: aliases are weak, and no full-size copy is made
 
 
 def coarse_scene(fixed: Image, moving: Image, fixed_mask: Image | None, points: int) -> Scene | None:
@@ -98,6 +100,15 @@ def sample(
         return transform.resample(image, grid, outside=outside).data
     fine = grid.scaled(shape=[n * k for n, k in zip(grid.shape, counts, strict=True)])
     return avg_pool3d(transform.resample(image, fine, outside=outside).data[None], counts)[0]
+
+
+def parts(grid: Grid) -> Iterator[Grid]:
+    """Runs of the slices of a grid, of a bounded number of voxels each: what is made of them needs little memory."""
+    _, height, width = grid.shape
+    for planes in slabs(grid.shape):
+        shift = np.eye(4)
+        shift[0, 3] = planes.start
+        yield Grid((planes.stop - planes.start, height, width), grid.matrix @ shift, grid.ndim)
 
 
 def _steps(image: Grid, grid: Grid) -> list[float]:

@@ -16,7 +16,7 @@ from torch import Tensor
 from warpfactor.grid import Grid
 from warpfactor.image import Image
 from warpfactor.report.case import Case
-from warpfactor.report.coarse import Region, sample
+from warpfactor.report.coarse import Region, parts, sample
 from warpfactor.report.planes import Plane, choose_planes
 from warpfactor.report.sheets import Bytes, Stack
 from warpfactor.resample import VoxelMap, resample_through
@@ -82,16 +82,16 @@ def show(case: Case, region: Region, jacobian: Image | None) -> Views:
     images = _image_stacks(case, planes)
     if case.warp is None or jacobian is None:
         return Views(planes, images, {}, None, ())
-    still = Affine(dimension=case.fixed_grid.ndim)
-    determinants = [_fold_proof(jacobian, still, plane.grid) for plane in planes]
-    places = [case.warp.on_grid(plane.grid) for plane in planes]
-    moved = [place.displacement for place in places if place.displacement is not None]
-    maps = {"jacobian": _jacobian_map(determinants), "displacement": _length_map("displacement", moved, planes)}
+    made = [_on_plane(case.warp, case.inverse_warp, jacobian, plane.grid) for plane in planes]
+    maps = {
+        "jacobian": Map(Stack("jacobian", [part.jacobian for part in made]), -LOG_RANGE, LOG_RANGE),
+        "displacement": _length_map("displacement", [part.lengths_mm for part in made]),
+    }
     if case.inverse_warp is not None:
-        back = [round_trip(place, case.inverse_warp, jacobian) for place in places]
-        maps["error"] = _length_map("error", back, planes, least=LEAST_ERROR_VOX * min(case.fixed_grid.spacing_mm))
-    folds = Stack("folds", [np.where(d <= 0, 255, 0).astype(np.uint8) for d in determinants], exact=True)
-    return Views(planes, images, maps, folds, [_lines(step) for step in moved])
+        least = LEAST_ERROR_VOX * min(case.fixed_grid.spacing_mm)
+        maps["error"] = _length_map("error", [part.errors_mm for part in made], least)
+    folds = Stack("folds", [part.folds for part in made], exact=True)
+    return Views(planes, images, maps, folds, [part.lines for part in made])
 
 
 def _image_stacks(case: Case, planes: Sequence[Plane]) -> list[Stack]:
@@ -110,15 +110,24 @@ def _image_stacks(case: Case, planes: Sequence[Plane]) -> list[Stack]:
 
 
 def _grey(shown: Sequence[tuple[str, Image, Transform]], planes: Sequence[Plane]) -> list[Stack]:
-    """Stacks of one image under several transforms, all with the window of the first."""
-    first = [[sample(_one(image), t, plane.grid, slices=True)[0] for plane in planes] for _, image, t in shown[:1]]
-    others = [[sample(_one(image), t, plane.grid, slices=True)[0] for plane in planes] for _, image, t in shown[1:]]
-    known = torch.cat([part[torch.isfinite(part)].flatten() for part in first[0]])
-    low, high = np.quantile(known.numpy(), WINDOW) if known.numel() else (0.0, 1.0)
+    """Stacks of one image under several transforms, all with the window of the first one in the first plane."""
+    _, image, transform = shown[0]
+    first = torch.cat([_sampled(image, transform, part) for part in parts(planes[0].grid)])
+    known = first[torch.isfinite(first)].numpy()
+    low, high = np.quantile(known, WINDOW).tolist() if known.size else (0.0, 1.0)
     return [
-        Stack(name, [_levels(part, float(low), float(high)) for part in parts])
-        for (name, _, _), parts in zip(shown, [*first, *others], strict=True)
+        Stack(name, [_grey_plane(image, transform, plane.grid, low, high) for plane in planes])
+        for name, image, transform in shown
     ]
+
+
+def _grey_plane(image: Image, transform: Transform, grid: Grid, low: float, high: float) -> Bytes:
+    return np.concatenate([_levels(_sampled(image, transform, part), low, high) for part in parts(grid)])
+
+
+def _sampled(image: Image, transform: Transform, grid: Grid) -> Tensor:
+    """(slice, row, column) of the first channel."""
+    return sample(_one(image), transform, grid, slices=True)[0]
 
 
 def _one(image: Image) -> Image:
@@ -131,16 +140,42 @@ def _levels(values: Tensor, low: float, high: float) -> Bytes:
     return scaled.clamp_(0, 255).round_().to(torch.uint8).numpy()
 
 
-def _fold_proof(jacobian: Image, still: Transform, grid: Grid) -> NDArray[Any]:
-    """Determinants on a plane, one voxel each: an average would hide a fold."""
-    return still.resample(jacobian, grid, mode="nearest", outside=1.0).data[0].numpy()
+@dataclass(frozen=True)
+class _OnPlane:
+    """What a warp does on one plane: (slice, row, column) levels of the Jacobian, folds, lengths; and its lines."""
+
+    jacobian: Bytes
+    folds: Bytes
+    lengths_mm: NDArray[np.float32]
+    errors_mm: NDArray[np.float32]
+    lines: Lines
 
 
-def _jacobian_map(determinants: Sequence[NDArray[Any]]) -> Map:
-    least = 2.0 ** (-LOG_RANGE)
-    logs = [torch.from_numpy(np.log2(np.maximum(d, least))) for d in determinants]
-    levels = [_levels(part, -LOG_RANGE, LOG_RANGE) for part in logs]
-    return Map(Stack("jacobian", levels), -LOG_RANGE, LOG_RANGE)
+def _on_plane(warp: Warp, inverse: Warp | None, jacobian: Image, grid: Grid) -> _OnPlane:
+    """Slice by slice, since a whole plane of vectors is large."""
+    pitch = max(2, math.ceil(max(grid.shape[1:]) / LINES))
+    still = Affine(dimension=grid.ndim)
+    found = []
+    for part in parts(grid):
+        place = warp.on_grid(part)
+        assert place.displacement is not None
+        # One voxel for each pixel: an average would hide a fold.
+        determinant = still.resample(jacobian, part, mode="nearest", outside=1.0).data[0]
+        error = np.zeros(part.shape, np.float32)
+        if inverse is not None:
+            error = lengths_mm(round_trip(place, inverse, jacobian), part)
+        logs = determinant.clamp(min=2.0**-LOG_RANGE).log2()
+        found.append(
+            (
+                _levels(logs, -LOG_RANGE, LOG_RANGE),
+                np.where(determinant.numpy() <= 0, 255, 0).astype(np.uint8),
+                lengths_mm(place.displacement, part),
+                error,
+                place.displacement[1:, :, pitch // 2 :: pitch, pitch // 2 :: pitch].permute(1, 2, 3, 0).numpy().copy(),
+            )
+        )
+    levels, folds, lengths, errors, steps = (np.concatenate(column) for column in zip(*found, strict=True))
+    return _OnPlane(levels, folds, lengths, errors, _lines(steps, pitch))
 
 
 def round_trip(there: VoxelMap, inverse: Warp, jacobian: Image) -> Tensor:
@@ -151,9 +186,8 @@ def round_trip(there: VoxelMap, inverse: Warp, jacobian: Image) -> Tensor:
     return torch.where(stays, back, math.nan)
 
 
-def _length_map(name: str, fields: Sequence[Tensor], planes: Sequence[Plane], least: float = 0.0) -> Map:
-    """Lengths in mm of displacements in voxels of the planes."""
-    lengths = [lengths_mm(field, plane.grid) for field, plane in zip(fields, planes, strict=True)]
+def _length_map(name: str, lengths: Sequence[NDArray[np.float32]], least: float = 0.0) -> Map:
+    """Lengths in mm as levels from zero to nearly the longest, or to `least`."""
     known = np.concatenate([part[np.isfinite(part)] for part in lengths])
     high = max(float(np.quantile(known, TOP)) if known.size else 0.0, least, 1e-6)
     return Map(Stack(name, [_levels(torch.from_numpy(part), 0.0, high) for part in lengths]), 0.0, high)
@@ -168,10 +202,7 @@ def lengths_mm(field: Tensor, grid: Grid) -> NDArray[np.float32]:
     return lengths
 
 
-def _lines(field: Tensor) -> Lines:
-    """In-plane steps of the points of a regular grid of lines."""
-    _, _, height, width = field.shape
-    pitch = max(2, math.ceil(max(height, width) / LINES))
-    picked = field[1:, :, pitch // 2 :: pitch, pitch // 2 :: pitch].permute(1, 2, 3, 0)
-    unit = max(float(picked.abs().max()) / 127, 1e-6)
-    return Lines(pitch, unit, (picked / unit).round().to(torch.int8).numpy())
+def _lines(steps: NDArray[np.float32], pitch: int) -> Lines:
+    """In-plane steps of the points of a regular grid of lines, as small numbers."""
+    unit = max(float(np.abs(steps).max()) / 127, 1e-6)
+    return Lines(pitch, unit, np.round(steps / unit).astype(np.int8))

@@ -4,9 +4,11 @@ A cost is called with a displacement and a buffer and returns how unlike the ima
 What is done once a level (`prepare`) and what in every iteration (`Cost.linearize`) is thereby visible in the types.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Protocol
 
@@ -21,9 +23,11 @@ class Pair:
     """Two images on the voxel grids of one level, standardised to mean 0 and SD 1.
 
     Attributes:
-        fixed, moving: (C, D, H, W) float tensors.
+        fixed, moving: (C, D, H, W) tensors, floating-point, or whole numbers in units of their own.
         fixed_mask, moving_mask: (D, H, W) uint8, 0 where a voxel must not count; None counts all.
         fixed_scale, moving_scale: per channel (mean, SD) that standardised the images.
+        fixed_units, moving_units: per channel, what to multiply the numbers by for standardised intensities; None if
+            they are these already.
     """
 
     fixed: Tensor
@@ -32,6 +36,22 @@ class Pair:
     moving_mask: Tensor | None
     fixed_scale: tuple[tuple[float, float], ...]
     moving_scale: tuple[tuple[float, float], ...]
+    fixed_units: tuple[float, ...] | None = None
+    moving_units: tuple[float, ...] | None = None
+
+    @property
+    def units(self) -> tuple[tuple[float, float], ...]:
+        """Per channel the units of the fixed and of the moving image."""
+        ones = (1.0,) * len(self.fixed_scale)
+        return tuple(zip(self.fixed_units or ones, self.moving_units or ones, strict=True))
+
+    def single(self) -> Pair:
+        """The pair with standardised intensities in single precision; itself if it has them."""
+        if self.fixed_units is None and self.moving_units is None:
+            return self
+        fixed = in_single(self.fixed, self.fixed_units)
+        moving = in_single(self.moving, self.moving_units)
+        return replace(self, fixed=fixed, moving=moving, fixed_units=None, moving_units=None)
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -54,6 +74,14 @@ class Linearization:
     residual: float
     total: float
     count: float
+
+
+def in_single(images: Tensor, units: tuple[float, ...] | None) -> Tensor:
+    """(C, D, H, W) numbers times their units, in single precision."""
+    if units is None:
+        return images
+    factors = torch.tensor(units, dtype=torch.float32, device=images.device)
+    return images.to(torch.float32).mul_(factors.reshape(-1, 1, 1, 1))
 
 
 # One channel's kernel call: (displacement, matrix, gradient buffer or None) -> (total, count).

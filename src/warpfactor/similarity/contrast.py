@@ -44,9 +44,13 @@ def _window_variances(image: Tensor, mask: Tensor | None, radius: tuple[int, ...
     depth = image.shape[0]
     every = max(1, min(image.numel() // SAMPLES, depth // PLANES))
     centres = range(every // 2, depth, every)
-    slabs = [image[max(0, z - radius[0]) : z + radius[0] + 1] for z in centres]
-    means = torch.stack([slab.mean(0, keepdim=True) for slab in slabs])
-    squares = torch.stack([slab.square().mean(0, keepdim=True) for slab in slabs])
+
+    def slab(z: int) -> Tensor:
+        part = image[max(0, z - radius[0]) : z + radius[0] + 1]
+        return part if part.is_floating_point() else part.float()
+
+    means = torch.stack([slab(z).mean(0, keepdim=True) for z in centres])
+    squares = torch.stack([slab(z).square().mean(0, keepdim=True) for z in centres])
     in_plane = (0, radius[1], radius[2])
     variances: Tensor = ops.smooth_box(squares, in_plane).sub_(ops.smooth_box(means, in_plane).square_()).clamp_(min=0)
     if mask is None:

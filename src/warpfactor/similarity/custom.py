@@ -27,6 +27,7 @@ class Custom:
 
     def prepare(self, pair: Pair, ops: ModuleType, *, level: int = 0, weights: tuple[float, ...] | None = None) -> Cost:
         """The cost for the images of one level; all channels go into one call of the loss."""
+        pair = pair.single()
 
         def evaluate(u: Tensor, matrix: Tensor, gradient: Tensor | None) -> tuple[float, float]:
             sampled = [ops.sample_gradient(channel, u, matrix) for channel in pair.moving]

@@ -26,15 +26,20 @@ class MSE:
     def prepare(self, pair: Pair, ops: ModuleType, *, level: int = 0, weights: tuple[float, ...] | None = None) -> Cost:
         """The cost for the images of one level, the moving image in the fixed image's standardised units."""
         terms = []
-        for fixed, moving, of, om in zip(pair.fixed, pair.moving, pair.fixed_scale, pair.moving_scale, strict=True):
-            # Each image was standardised by itself; a difference needs both in the same units.
-            alike = (om[1] / of[1], (om[0] - of[0]) / of[1])
-            terms.append(self._term(fixed, moving, alike, pair, ops))
+        scales = zip(pair.fixed_scale, pair.moving_scale, pair.units, strict=True)
+        for fixed, moving, (of, om, (uf, um)) in zip(pair.fixed, pair.moving, scales, strict=True):
+            # Each image was standardised by itself; a difference needs both in the same units, those of the fixed one.
+            alike = (om[1] * um / (of[1] * uf), (om[0] - of[0]) / (of[1] * uf))
+            terms.append(self._term(fixed, moving, alike, uf * uf, pair, ops))
         return Cost(tuple(terms), normalized_weights(weights, len(terms)))
 
-    def _term(self, fixed: Tensor, moving: Tensor, alike: tuple[float, float], pair: Pair, ops: ModuleType) -> Term:
+    def _term(
+        self, fixed: Tensor, moving: Tensor, alike: tuple[float, float], unit: float, pair: Pair, ops: ModuleType
+    ) -> Term:
+        """`unit` is what a squared difference is to be multiplied by."""
+
         def evaluate(u: Tensor, matrix: Tensor, gradient: Tensor | None) -> tuple[float, float]:
-            result: tuple[float, float] = ops.mse(
+            total, count = ops.mse(
                 fixed,
                 moving,
                 u,
@@ -47,6 +52,8 @@ class MSE:
                 demons=self.demons,
                 lengths=self.lengths,
             )
-            return result
+            if unit != 1.0 and gradient is not None and self.demons is None:  # the demons force is a length
+                gradient *= unit
+            return unit * total, count
 
         return evaluate

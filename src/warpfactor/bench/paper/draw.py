@@ -10,6 +10,7 @@ from warpfactor.bench.figures import save, style
 from warpfactor.bench.metric import Metric
 
 PANEL = (4.4, 3.5)  # inches
+WIDE = 30  # ratio of the ends of a logarithmic axis from which powers of ten are numbers enough
 
 
 class Sheet:
@@ -86,3 +87,14 @@ def named(metric: Metric) -> str:
 def reference(axes: Any, label: str, points: Sequence[tuple[float, float]]) -> None:
     """A line of somebody else's, in grey."""
     axes.plot([x for x, _ in points], [y for _, y in points], color="0.55", lw=1.2, ls=":", label=label, zorder=0)
+
+
+def make_logarithmic(axes: Any) -> None:
+    """A logarithmic x axis with plain numbers, no more of them than fit."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axes.set_xscale("log")
+    low, high = axes.get_xlim()
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0,) if high / low > WIDE else (1.0, 2.0, 3.0, 5.0)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())

@@ -235,7 +235,7 @@ def _draw(rows: Sequence[Mapping[str, Value]], groups: Sequence[str], path: Path
             if figure == DICE.title:
                 _published(axes, setting)
             if setting == "initial":
-                axes.set_xscale("log")
+                draw.make_logarithmic(axes)
             axes.axvline(1.0 if setting == "initial" else DAMPING[setting], color="0.75", lw=1, ls="--", zorder=0)
     return sheet.save(path)
 

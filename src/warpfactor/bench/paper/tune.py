@@ -115,8 +115,10 @@ def _draw(searches: Sequence[Search], path: Path) -> Path:
             draw.cloud(axes, 0, "trial", [(t.settings[name], t.mean) for t in done])
             draw.cloud(axes, 1, FIRST, [(t.settings[name], t.mean) for t in done if t.number == 0])
             draw.cloud(axes, 2, BEST, [(found.best.settings[name], found.best.mean)])
-            if SPACE[name][2]:
-                axes.set_xscale("log")
+            low, high, logarithmic = SPACE[name]
+            axes.set_xlim(low / 1.05, high * 1.05)
+            if logarithmic:
+                draw.make_logarithmic(axes)
     return sheet.save(path)
 
 

@@ -59,7 +59,7 @@ def product_sums(F, M, w, z, slot, y, r, taps, box, lines, dst):  # type: ignore
     pad = offset(r)
     for x in range(offset(F.shape[2])):
         a = w[slot, y, x]
-        f = F[z, y, x] if a > 0.0 else np.float32(0.0)
+        f = np.float32(F[z, y, x]) if a > 0.0 else np.float32(0.0)
         m = M[slot, y, x]
         lines[0, x + pad] = a
         lines[1, x + pad] = f

@@ -3,6 +3,8 @@
 Fast-math flags allow fused and reassociated arithmetic but keep NaN and infinity meaningful. Kernels are parallel over
 rows or planes whose results do not depend on each other, and sums are taken per row and then in a fixed order, so
 a result is bit-identical for any number of threads.
+
+Images may be of any real number type; what is read is made float32 on the spot.
 """
 
 import functools
@@ -107,15 +109,15 @@ def locate(A, z, y, x, uz, uy, ux):  # type: ignore[no-untyped-def]
 @inline
 def value_gradient(flat, b, sz, sy, sx, fz, fy, fx):  # type: ignore[no-untyped-def]
     """Trilinear value and its derivative along (z, y, x) in the cell whose lowest corner is flat[b]."""
-    v000 = flat[b]
-    v010 = flat[b + sy]
+    v000 = np.float32(flat[b])
+    v010 = np.float32(flat[b + sy])
     c = b + sz
-    v100 = flat[c]
-    v110 = flat[c + sy]
-    d00 = flat[b + sx] - v000
-    d01 = flat[b + sy + sx] - v010
-    d10 = flat[c + sx] - v100
-    d11 = flat[c + sy + sx] - v110
+    v100 = np.float32(flat[c])
+    v110 = np.float32(flat[c + sy])
+    d00 = np.float32(flat[b + sx]) - v000
+    d01 = np.float32(flat[b + sy + sx]) - v010
+    d10 = np.float32(flat[c + sx]) - v100
+    d11 = np.float32(flat[c + sy + sx]) - v110
     w00 = v000 + fx * d00
     w10 = v100 + fx * d10
     e0 = v010 + fx * d01 - w00
@@ -131,9 +133,11 @@ def value_gradient(flat, b, sz, sy, sx, fz, fy, fx):  # type: ignore[no-untyped-
 def value(flat, b, sz, sy, sx, fz, fy, fx):  # type: ignore[no-untyped-def]
     """Trilinear value in the cell whose lowest corner is flat[b]."""
     c = b + sz
-    w00 = flat[b] + fx * (flat[b + sx] - flat[b])
-    w01 = flat[b + sy] + fx * (flat[b + sy + sx] - flat[b + sy])
-    w10 = flat[c] + fx * (flat[c + sx] - flat[c])
-    w11 = flat[c + sy] + fx * (flat[c + sy + sx] - flat[c + sy])
+    v000, v010 = np.float32(flat[b]), np.float32(flat[b + sy])
+    v100, v110 = np.float32(flat[c]), np.float32(flat[c + sy])
+    w00 = v000 + fx * (np.float32(flat[b + sx]) - v000)
+    w01 = v010 + fx * (np.float32(flat[b + sy + sx]) - v010)
+    w10 = v100 + fx * (np.float32(flat[c + sx]) - v100)
+    w11 = v110 + fx * (np.float32(flat[c + sy + sx]) - v110)
     s0 = w00 + fy * (w01 - w00)
     return s0 + fz * (w10 + fy * (w11 - w10) - s0)

@@ -62,7 +62,7 @@ def _correlate(Z, F, M, w, zc, y, flat, flags, A3, rho):  # type: ignore[no-unty
         count += 1.0 if counted else 0.0
         rho[turn, y, x] = np.copysign(ratio, c) if live else zero
         shift = b * np.float32(mM) - a * np.float32(mF)
-        own = b * M[slot, y, x] - a * F[zc, y, x] - shift
+        own = b * M[slot, y, x] - a * np.float32(F[zc, y, x]) - shift
         own = own if live else zero
         A3[0, y, x] = a if exact else own
         A3[1, y, x] = b
@@ -77,7 +77,7 @@ def _finish_row(Z2, F, M, w, exact, zo, y, grad):  # type: ignore[no-untyped-def
     for x in range(F.shape[2]):
         s = Z2[0, y, x]
         if exact:
-            s = M[slot, y, x] * Z2[1, y, x] - F[zo, y, x] * s - Z2[2, y, x]
+            s = M[slot, y, x] * Z2[1, y, x] - np.float32(F[zo, y, x]) * s - Z2[2, y, x]
         t = np.float32(s) if w[slot, y, x] > 0.0 else np.float32(0.0)
         grad[0, zo, y, x] *= t
         grad[1, zo, y, x] *= t

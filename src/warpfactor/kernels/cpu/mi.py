@@ -61,7 +61,7 @@ def _histogram(F, img, stride, u, A, fmask, mmask, bins, lo_f, k_f, lo_m, k_m): 
     chunks = min(D * H, CHUNKS)
     joint = np.zeros((chunks, bins, bins))
     for k in prange(chunks):
-        M = np.empty(W, F.dtype)
+        M = np.empty(W, np.float32)
         w = np.empty(W, np.float32)
         room = scratch(W)
         for row in range(k * D * H // chunks, (k + 1) * D * H // chunks):
@@ -91,7 +91,7 @@ def _gradient(F, img, stride, u, A, fmask, mmask, table, lo_f, k_f, lo_m, k_m, g
     for row in prange(D * H):
         z = row // H
         y = row - z * H
-        M = np.empty(W, F.dtype)
+        M = np.empty(W, np.float32)
         w = np.empty(W, np.float32)
         sample_row(img, stride, u, A, B, fmask, mmask, z, y, True, M, w, scratch(W), grad)
         for x in range(W):

@@ -21,13 +21,13 @@ def _mse(F, img, stride, u, A, fmask, mmask, alike, symmetric, alpha, lengths, w
     for row in prange(D * H):
         z = row // H
         y = row - z * H
-        M = np.empty(W, F.dtype)
+        M = np.empty(W, np.float32)
         w = np.empty(W, np.float32)
         sample_row(img, stride, u, A, B, fmask, mmask, z, y, want, M, w, scratch(W), grad)
         total = 0.0
         count = 0.0
         for x in range(W):
-            r = F[z, y, x] - (scale * M[x] + shift) if w[x] > 0.0 else np.float32(0.0)
+            r = np.float32(F[z, y, x]) - (scale * M[x] + shift) if w[x] > 0.0 else np.float32(0.0)
             total += np.float64(w[x] * r * r)
             count += w[x]
             M[x] = r

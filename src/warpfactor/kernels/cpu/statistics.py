@@ -17,7 +17,7 @@ from warpfactor.kernels.reference.statistics import Tally, neighbours
 from .jit import NO_MASK, array, exclusive, parallel
 
 CHUNK = 1 << 16  # values that are summed before sums are added; fixed, so that threads do not matter
-PARTS = 8  # histograms that are filled side by side
+PARTS = 4  # histograms that are filled side by side
 DIGITS = 1 << 16
 UNWANTED = -1
 
@@ -44,9 +44,9 @@ def _tally(values, mask, masked, logarithm, low, high, out):  # type: ignore[no-
 
 @parallel
 def _upper(keys, mask, masked, counts):  # type: ignore[no-untyped-def]
-    n = keys.size
-    for part in prange(PARTS):
-        for i in range(part * n // PARTS, (part + 1) * n // PARTS):
+    n, parts = keys.size, counts.shape[0]
+    for part in prange(parts):
+        for i in range(part * n // parts, (part + 1) * n // parts):
             if masked and mask[i] == 0:
                 continue
             b = keys[i]
@@ -56,9 +56,9 @@ def _upper(keys, mask, masked, counts):  # type: ignore[no-untyped-def]
 
 @parallel
 def _lower(keys, mask, masked, slots, counts):  # type: ignore[no-untyped-def]
-    n = keys.size
-    for part in prange(PARTS):
-        for i in range(part * n // PARTS, (part + 1) * n // PARTS):
+    n, parts = keys.size, counts.shape[0]
+    for part in prange(parts):
+        for i in range(part * n // parts, (part + 1) * n // parts):
             if masked and mask[i] == 0:
                 continue
             b = keys[i]

@@ -131,13 +131,13 @@ def symmetrize_row(F, z, y, rho, grad):  # type: ignore[no-untyped-def]
     for x in range(W):
         q = rho[x]
         own = half if q != 0.0 else one
-        g0[x] = own * g0[x] + q * kz * (above[x] - below[x])
-        g1[x] = own * g1[x] + q * ky * (after[x] - before[x])
+        g0[x] = own * g0[x] + q * kz * np.float32(above[x] - below[x])
+        g1[x] = own * g1[x] + q * ky * np.float32(after[x] - before[x])
         g2[x] = own * g2[x]
     quarter = np.float32(0.25)
     left, right, inner, ratio = row[:-2], row[2:], g2[1:-1], rho[1:-1]
     for x in range(W - 2):
-        inner[x] += quarter * ratio[x] * (right[x] - left[x])
+        inner[x] += quarter * ratio[x] * np.float32(right[x] - left[x])
     if W > 1:
-        g2[0] += half * rho[0] * (row[1] - row[0])
-        g2[W - 1] += half * rho[W - 1] * (row[W - 1] - row[W - 2])
+        g2[0] += half * rho[0] * np.float32(row[1] - row[0])
+        g2[W - 1] += half * rho[W - 1] * np.float32(row[W - 1] - row[W - 2])

@@ -9,7 +9,7 @@
     slices: data.planes.map(p => p.slices >> 1),
     fixed: pair.fixed, fixedName: data.names[pair.fixed],
     moving: pair.moving, movingName: data.names[pair.moving],
-    view: "edges", phase: 1, place: .5, tiles: 8, share: .25, map: "grid",
+    view: "edges", phase: 1, place: .5, tiles: 8, share: .16, map: "grid",
   };
   const boxes = { compare: all("#compare figure"), map: all("#warp figure") };
   const turns = new Map();
