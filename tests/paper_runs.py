@@ -76,7 +76,7 @@ class Runner:
                     kept.parent.mkdir(parents=True, exist_ok=True)
                     kept.write_text(case.name)
                 else:
-                    assert initials[case.name].read_text() == case.name
+                    assert initials[case.name].read_text(encoding="utf-8") == case.name
                 found.append(run)
                 tell(Progress(len(found), len(cases) * len(methods), len(found), run))
         return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from functools import partial
 from pathlib import Path
@@ -39,6 +40,8 @@ def make(folder: Path) -> Path:
     _write_results(folder)
     files = {name: Path(f"{name}.nii.gz") for name in ("fixed", "moving", "fixed_labels", "moving_labels")}
     write_table([Case(name="a", group="pairs", **files)], folder / "pairs.csv")
+    for name in ("NLST", "OASIS"):
+        _write_challenge(folder, name)
     return folder
 
 
@@ -85,6 +88,18 @@ def _write_results(folder: Path) -> None:
     for name in ("0GenericAffine.mat", "1Warp.nii.gz", "1InverseWarp.nii.gz"):
         shutil.copy(out / name, folder / f"ants_{name}")
     wf.write_transform(found.transform, folder / "fireants_warp.nii.gz")
+
+
+def _write_challenge(folder: Path, name: str) -> None:
+    """A folder of Learn2Reg with one pair and what there is to score it."""
+    sides = {"fixed": f"{name}_0101_0000", "moving": f"{name}_0101_0001"}
+    for side, stem in sides.items():
+        for kind, source in (("images", side), ("labels", f"{side}_labels"), ("masks", "mask")):
+            place = folder / name / f"{kind}Tr"
+            place.mkdir(parents=True, exist_ok=True)
+            shutil.copy(folder / f"{source}.nii.gz", place / f"{stem}.nii.gz")
+    pairs = {"registration_val": [{side: f"./imagesTr/{stem}.nii.gz" for side, stem in sides.items()}]}
+    (folder / name / f"{name}_dataset.json").write_text(json.dumps({"name": name, **pairs}), encoding="utf-8")
 
 
 def quick(recipe: wf.Recipe) -> wf.Recipe:

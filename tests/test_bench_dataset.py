@@ -88,7 +88,7 @@ def test_a_written_table_reads_back(images):
     cases = (first, Case("y", images / "c.nii.gz", images / "b.nii.gz", group="g", recipe="fast"))
     path = images / "made.csv"
     write_table(cases, path)
-    assert "sub/la.nii.gz" in path.read_text() and str(images) not in path.read_text()
+    assert "sub/la.nii.gz" in path.read_text(encoding="utf-8") and str(images) not in path.read_text(encoding="utf-8")
     assert [Case.from_dict(case.to_dict()) for case in read_table(path).cases] == [
         Case.from_dict({**first.to_dict(), "group": "made"}),
         cases[1],

@@ -47,7 +47,7 @@ def run(name, pairs, folder, **options):
     report = EXPERIMENTS[name].run(study)
     files = write(EXPERIMENTS[name], report, study)
     assert {path.suffix for path in files} == {".csv", ".json", ".md", ".png"} and all(p.exists() for p in files)
-    return report, json.loads((folder / name / f"{name}.json").read_text())
+    return report, json.loads((folder / name / f"{name}.json").read_text(encoding="utf-8"))
 
 
 def settings(method, table):
@@ -129,7 +129,7 @@ def test_main_has_means_pairs_won_and_the_outlier(table, runner, tmp_path):
     first = found["differences"][0]
     assert (first["method"], first["other"], first["figure"], first["clear"]) == ("LM", "Adam", "Dice", "yes")
     assert first["low"] < first["difference"] < first["high"]
-    page = (tmp_path / "main" / "main.md").read_text()
+    page = (tmp_path / "main" / "main.md").read_text(encoding="utf-8")
     assert "![Adam against LM](main.png)" in page and "warpfactor 0." in page and str(tmp_path) not in page
     assert all(len(line) <= 120 for line in page.splitlines() if not line.startswith(("|", "`")))
 
@@ -243,7 +243,7 @@ def test_efficiency_measures_adam_and_lm_by_bench_speed(monkeypatch, tmp_path):
 
 def test_pairs_of_several_datasets_are_told_apart_chosen_and_limited(table):
     other = table.with_name("more.csv")
-    other.write_text(table.read_text().replace(",phantom,", ",again,"))
+    other.write_text(table.read_text(encoding="utf-8").replace(",phantom,", ",again,"), encoding="utf-8")
     both = gather([table, other])
     assert [case.name for case in both.cases][::3] == ["phantom phantom 0", "again phantom 0"]
     assert both.groups == ("phantom", "again")

@@ -45,23 +45,24 @@ def test_from_a_table_to_pages_with_a_broken_pair_and_again_from_what_is_there(t
     """In real processes: the affine of one pair fails, the other is registered by all; labels then need no new run."""
     (table.parent / "broken.nii.gz").write_bytes(b"no image")
     mine = table.with_name("mine.csv")
-    mine.write_text(table.read_text().replace("pair1_moving.nii.gz", "broken.nii.gz"))
+    mine.write_text(table.read_text(encoding="utf-8").replace("pair1_moving.nii.gz", "broken.nii.gz"), encoding="utf-8")
     options = ("--data", mine, "--iterations", "2,1,1", "--jobs", "2", "-o", tmp_path / "out")
     first = run("bench", "paper", "main", *options, code=3)
     assert "0 of 2 runs are there already" in first.stderr and "phantom 1, affine: failed" in first.stderr
-    found = json.loads((tmp_path / "out" / "main" / "main.json").read_text())
+    found = json.loads((tmp_path / "out" / "main" / "main.json").read_text(encoding="utf-8"))
     assert [row["method"] for row in found["summary"]] == ["Adam", "LM", "default"]
     assert found["failures"][0]["reason"].startswith(str(table.parent / "broken.nii.gz"))
     second = run("bench", "paper", "labels", *options, code=3)
-    assert (
-        "3 of 3 runs are there already" in second.stderr
-        and "Dice per label" in second.stdout + (tmp_path / "out" / "labels" / "labels.md").read_text()
-    )
+    assert "3 of 3 runs are there already" in second.stderr and "Dice per label" in second.stdout + (
+        tmp_path / "out" / "labels" / "labels.md"
+    ).read_text(encoding="utf-8")
 
 
 def test_wrong_paths_are_reported_before_any_work(table, tmp_path):
     mine = table.with_name("wrong.csv")
-    mine.write_text(table.read_text().replace("pair1_moving.nii.gz", "nowhere.nii.gz"))
+    mine.write_text(
+        table.read_text(encoding="utf-8").replace("pair1_moving.nii.gz", "nowhere.nii.gz"), encoding="utf-8"
+    )
     error = run("bench", "paper", "main", "--data", mine, "-o", tmp_path / "out", code=2).stderr
     assert "case 'phantom 1', column 'moving':" in error and not (tmp_path / "out").exists()
 

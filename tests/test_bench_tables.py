@@ -67,11 +67,11 @@ def test_every_file_is_written(tmp_path):
         "accuracy.md",
         "accuracy.png",
     }
-    rows = list(csv.DictReader(io.StringIO((tmp_path / "accuracy.csv").read_text())))
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "accuracy.csv").read_text(encoding="utf-8"))))
     assert float(rows[1]["dice"]) == 0.7 and rows[4]["dice"] == ""
-    entries = json.loads((tmp_path / "accuracy.json").read_text())
+    entries = json.loads((tmp_path / "accuracy.json").read_text(encoding="utf-8"))
     assert entries["means"][0]["dice"] == pytest.approx(0.625) and "processor" in entries["machine"]
-    text = (tmp_path / "accuracy.md").read_text()
+    text = (tmp_path / "accuracy.md").read_text(encoding="utf-8")
     assert "| brain | other | 2 | 0.7250 |" in text and "The memory is full." in text
     assert (tmp_path / "accuracy.png").read_bytes()[:4] == b"\x89PNG"
 

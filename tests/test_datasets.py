@@ -49,7 +49,7 @@ def test_the_example_is_checked_and_benchmarked(tmp_path):
     assert "Per pair" in first.stdout and "Written" in first.stdout
     second = run(*command)
     assert "1 of 1 runs are there already" in second.stderr and second.stdout == first.stdout
-    assert json.loads((tmp_path / "out" / "accuracy.json").read_text())["pairs"][0]["method"] == "quick"
+    assert json.loads((tmp_path / "out" / "accuracy.json").read_text(encoding="utf-8"))["pairs"][0]["method"] == "quick"
 
 
 def test_a_wrong_path_is_reported_before_any_work(tmp_path):
@@ -68,7 +68,9 @@ def test_failures_end_with_a_code_of_their_own(tmp_path):
     table.write_text("name,fixed,moving\np,a.nii.gz,b.nii.gz\n")
     result = run("bench", "accuracy", "--data", table, "--methods", QUICK, "-o", tmp_path / "out", code=3)
     assert "1 of 1 cases have neither labels nor landmarks" in result.stderr
-    assert "Failed    1 of 1 runs" in result.stdout and "a.nii.gz" in (tmp_path / "out" / "accuracy.md").read_text()
+    assert "Failed    1 of 1 runs" in result.stdout and "a.nii.gz" in (tmp_path / "out" / "accuracy.md").read_text(
+        encoding="utf-8"
+    )
 
 
 @pytest.mark.parametrize("command", [("bench",), ("bench", "accuracy", "--help"), ("datasets", "--help")])

@@ -100,6 +100,23 @@ def test_lists_are_complete() -> None:
     assert named == listed
 
 
+def test_the_reference_has_every_public_name() -> None:
+    pages = [path.read_text(encoding="utf-8") for path in (DOCS / "reference").glob("*.md")]
+    shown = {
+        name
+        for page in pages
+        for line in re.findall(r"^(?:::: |      members: ).*", page, re.M)
+        for name in _names(line)
+    }
+    public = {*wf.__all__, *wf.io.__all__} - {"io", "kernels", "GeometryWarning", "atomic_path", "check_free"}
+    assert public - shown - {"InputError", "FileError", "WarpfactorError"} == set()  # those by their module, `errors`
+    assert "errors" in shown
+
+
+def _names(line: str) -> list[str]:
+    return re.findall(r"\w+", line)
+
+
 @cache
 def _messages() -> tuple[str, ...]:
     """Every text in the source, with a mark for each value that is filled in."""

@@ -176,7 +176,7 @@ def folder(tmp_path_factory):
 
 def test_register_writes_page_and_verdict(folder):
     place, last = folder
-    entries = json.loads((place / "result.json").read_text())
+    entries = json.loads((place / "result.json").read_text(encoding="utf-8"))
     assert entries["verdict"] == last["verdict"]
     assert entries["files"]["report"] == "report.html"
     assert entries["seconds"]["report"] > 0
@@ -184,13 +184,13 @@ def test_register_writes_page_and_verdict(folder):
         "path": str(place.parent / "fixed.nii.gz"),
         "path_from_result": "../fixed.nii.gz",
     }
-    text = (place / "report.html").read_text()
+    text = (place / "report.html").read_text(encoding="utf-8")
     for title in ("Before and after", "The warp", "The course of the optimisation", "Labels", "Landmarks", "Recipe"):
         assert title in text
 
 
 def test_the_page_loads_nothing(folder):
-    text = (folder[0] / "report.html").read_text()
+    text = (folder[0] / "report.html").read_text(encoding="utf-8")
     sources = re.findall(r"""(?:src|href)=["']?([^"'\s>]{0,40})""", text)
     assert sources and all(source.startswith("data:") for source in sources)
     assert "http://" not in text and "https://" not in text
@@ -211,9 +211,9 @@ def test_a_page_can_be_left_out(tmp_path):
     images = (tmp_path / "fixed.nii.gz", tmp_path / "moving.nii.gz")
     run("register", *images, "-o", tmp_path / "out", *QUICK_OPTIONS, "--no-report")
     assert not (tmp_path / "out" / "report.html").exists()
-    assert "verdict" not in json.loads((tmp_path / "out" / "result.json").read_text())
+    assert "verdict" not in json.loads((tmp_path / "out" / "result.json").read_text(encoding="utf-8"))
     done = run("report", tmp_path / "out")
-    text = (tmp_path / "out" / "report.html").read_text()
+    text = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     path, headline, *_ = done.stdout.splitlines()
     assert path == str(tmp_path / "out" / "report.html")
     assert f"<title>{headline.removesuffix('.')}: moving.nii.gz" in text
@@ -316,7 +316,7 @@ def test_the_page_keeps_below_its_size_whatever_it_shows(rng):
 
 
 def test_result_json_stays_plain(folder):
-    entries = json.loads((folder[0] / "result.json").read_text())
+    entries = json.loads((folder[0] / "result.json").read_text(encoding="utf-8"))
     assert json_text(entries)
     assert entries["verdict"]["level"] in ("green", "amber", "red")
     assert {"name", "level", "value", "reason", "advice"} == entries["verdict"]["checks"][0].keys()

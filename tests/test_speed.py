@@ -237,11 +237,11 @@ def test_the_command_writes_everything(tmp_path, monkeypatch):
     assert done.exit_code == 0
     assert "What must hold" in done.stdout
     assert "192^3, lncc, lm" in done.stderr
-    entries = json.loads((folder / "speed.json").read_text())
+    entries = json.loads((folder / "speed.json").read_text(encoding="utf-8"))
     assert entries["machine"]["processor"]
     assert entries["threads"] == 2
-    assert (folder / "speed.md").read_text().startswith("# Speed and memory")
-    assert (folder / "speed.csv").read_text().startswith("place,metric,optimizer")
+    assert (folder / "speed.md").read_text(encoding="utf-8").startswith("# Speed and memory")
+    assert (folder / "speed.csv").read_text(encoding="utf-8").startswith("place,metric,optimizer")
     assert (folder / "speed.png").stat().st_size > 10_000
 
 

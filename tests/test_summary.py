@@ -48,7 +48,7 @@ def test_one_page_over_many_results_worst_first(cohort, tmp_path):
     assert f"making the report of {cohort / 'bad'}" in done.stderr
     assert str(cohort / "good") not in done.stderr, "its report is there already"
     assert "3 results, 2 red, 0 amber, 1 green" in done.stdout
-    text = page.read_text()
+    text = page.read_text(encoding="utf-8")
     names = re.findall(r'class="name" data-value="(\w+)"', text)
     assert names[-1] == "good" and set(names) == {"good", "bad", "damaged"}
     links = dict(re.findall(r'<a href="([^"]+)">(\w+)</a>', text))
@@ -66,13 +66,13 @@ def test_one_page_over_many_results_worst_first(cohort, tmp_path):
 def test_it_is_not_overwritten_and_needs_results(cohort, tmp_path):
     (tmp_path / "summary.html").write_text("mine")
     assert "exists already" in run("summary", cohort, "-o", tmp_path / "summary.html", code=2).stderr
-    assert (tmp_path / "summary.html").read_text() == "mine"
+    assert (tmp_path / "summary.html").read_text(encoding="utf-8") == "mine"
     assert "holds no result" in run("summary", tmp_path, "-o", tmp_path / "other.html", code=2).stderr
 
 
 def test_rebuild_makes_reports_again(cohort, tmp_path):
     report = cohort / "good" / "report.html"
-    report.write_text(report.read_text().replace('"level":"green"', '"level":"amber"'))
+    report.write_text(report.read_text(encoding="utf-8").replace('"level":"green"', '"level":"amber"'))
     assert "1 amber" in run("summary", cohort / "good", "-o", tmp_path / "a.html").stdout
     assert "1 green" in run("summary", cohort / "good", "-o", tmp_path / "b.html", "--rebuild").stdout
 

@@ -167,7 +167,7 @@ def jacobian_figures(determinant: Array | Tensor, mask: Array | Tensor | None = 
     """Folds, percentiles and spread of Jacobian determinants (D, H, W), where mask is true."""
     values, inside = _measurable(determinant, mask)
     ops = kernels.select(values.device)
-    found = ops.tally(values, mask=inside, log_range=LOG_JACOBIAN_RANGE)
+    found = _counted(ops.tally(values, mask=inside, log_range=LOG_JACOBIAN_RANGE))
     mean = found.total / found.count
     return JacobianFigures(
         folded_count=found.nonpositive,
@@ -182,7 +182,7 @@ def inverse_consistency(residual: Array | Tensor, mask: Array | Tensor | None = 
     """Figures of the distance |x - inverse(forward(x))| (D, H, W), in its own unit, where mask is true."""
     values, inside = _measurable(residual, mask)
     ops = kernels.select(values.device)
-    found = ops.tally(values, mask=inside)
+    found = _counted(ops.tally(values, mask=inside))
     (p95,) = ops.percentiles(values, (95,), mask=inside)
     return ErrorFigures(found.total / found.count, p95, found.maximum)
 
@@ -292,9 +292,14 @@ def _measurable(values: Array | Tensor, mask: Array | Tensor | None) -> tuple[Te
     if mask is not None:
         _, chosen = _same_shape(array, mask)
         inside = torch.from_numpy(np.ascontiguousarray(chosen, dtype=bool))
-    if not (array.numel() if inside is None else bool(inside.any())):
-        raise InputError("There is no voxel to measure: the mask is empty")
     return array, inside
+
+
+def _counted(tally: Any) -> Any:
+    """A tally that has counted something."""
+    if tally.count == 0:
+        raise InputError("There is no voxel to measure: the mask is empty")
+    return tally
 
 
 def _selected(values: Array | Tensor, mask: Array | Tensor | None) -> Array:

@@ -87,14 +87,17 @@ def command(  # noqa: PLR0913 - one argument per option
 ) -> None:
     """Register MOVING to FIXED; write transform, inverse, warped image, result.json and report.html into a folder."""
     from warpfactor.io.folder import check_folder
-    from warpfactor.register.inputs import load_image
+    from warpfactor.register.inputs import load_pair
     from warpfactor.report import inputs_entry
 
     began = time.perf_counter()
     check_folder(output, force=force)
     changes, weights = parse_settings(settings), parse_numbers(channel_weights, "--channel-weights")
-    fixed_image = load_image([fixed, *fixed_channel] if fixed_channel else fixed)
-    moving_image = load_image([moving, *moving_channel] if moving_channel else moving)
+    fixed_image, moving_image = load_pair(
+        [fixed, *fixed_channel] if fixed_channel else fixed,
+        [moving, *moving_channel] if moving_channel else moving,
+        threads=threads,
+    )
     companions = Companions.read(fixed_labels, moving_labels, landmarks, fixed=fixed_image, moving=moving_image)
     read = time.perf_counter() - began
     show.announce_compilation(quiet=quiet or as_json)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from types import ModuleType
 
@@ -20,7 +19,6 @@ MIN_SIZE = 16  # voxels: no axis is shrunk below this
 BLUR = 0.75  # SD of the blur before shrinking by a factor f, in units of f; measured best on brains
 TAILS = 0.001  # fraction of intensities at each end that do not belong to the bulk
 QUANTILE_SAMPLES = 1_000_000  # enough for percentiles to a thousandth of the range
-PART_VOXELS = 1 << 20  # that are summed at a time
 FILL_VOX = 2.0  # SD of the smoothing that continues an image into voxels that do not count
 
 
@@ -104,31 +102,22 @@ def _scale(channel: Tensor, valid: Tensor | None, name: str) -> tuple[float, flo
     Values far outside the bulk (metal, spikes) are clipped first: one voxel must not set the scale of an image. All
     sums are of numbers around one, whatever the units of the image.
     """
-    unit = max(float(part.abs().max()) for part in _parts(channel, valid)) or 1.0
+    ops = kernels.select(channel.device)
+    ends = ops.tally(channel, mask=valid)
+    unit = max(abs(ends.minimum), abs(ends.maximum)) or 1.0
     values = sampled(channel, valid, QUANTILE_SAMPLES) / unit
-    low, high = kernels.select(channel.device).percentiles(values, (100 * TAILS, 100 * (1 - TAILS)))
+    low, high = ops.percentiles(values, (100 * TAILS, 100 * (1 - TAILS)))
     width = high - low
     channel.div_(unit)
     if width > 0:
         channel.clamp_(low - width, high + width)
-    count = sum(part.numel() for part in _parts(channel, valid))
-    mean = sum(float(part.sum(dtype=torch.float64)) for part in _parts(channel, valid)) / count
-    square = sum(float((part - mean).square().sum(dtype=torch.float64)) for part in _parts(channel, valid)) / count
-    sd = math.sqrt(square)
+    found = ops.tally(channel, mask=valid)
+    mean = found.total / found.count
+    sd = math.sqrt(max(0.0, found.squares / found.count - mean * mean))
     if not sd > 1e-6 * abs(mean):
         raise InputError(f"{name} is constant ({mean * unit:g}) where it counts; there is nothing to register.")
     channel.sub_(mean).div_(sd)
     return mean * unit, sd * unit
-
-
-def _parts(channel: Tensor, valid: Tensor | None) -> Iterator[Tensor]:
-    """The valid values, some planes at a time: sums then need no second image."""
-    planes = max(1, PART_VOXELS // channel[0].numel())
-    for z in range(0, channel.shape[0], planes):
-        part = channel[z : z + planes]
-        values = part.flatten() if valid is None else part[valid[z : z + planes]]
-        if values.numel():
-            yield values
 
 
 def _fill(data: Tensor, valid: Tensor) -> None:

@@ -98,6 +98,7 @@ def register_deformable(
         ended = Outcome.INTERRUPTED
     found = torch.zeros((3, *scene.pair.shape), device=scene.device) if warp is None else warp
     found = resample_field(found, grid, scene.fixed_grid, ops)
+    give_back_memory()
     return DeformableResult(found, _status(ended, outcomes), tuple(course.records), tuple(outcomes))
 
 

@@ -41,7 +41,7 @@ class Deformable:
         convergence: when a level stops early.
         channel_weights: of the metric's channels; None weighs them equally.
         storage: how the full images are held, "float32" or "int16": whole numbers that divide the range of intensities
-            into 65534 steps, in half the memory; kernels read a little slower.
+            into 65534 steps, in half the memory and as fast.
     """
 
     metric: Similarity = field(default_factory=LNCC)
@@ -89,10 +89,12 @@ class Deformable:
             raise InputError(f"Levels {self.levels} must be finite numbers.")
         for name in ("step", "truncate"):
             if not 0 < getattr(self, name) < math.inf:
-                raise InputError(f"deformable.{name} = {getattr(self, name):g}: a number above 0 is meant.")
+                raise InputError(f"The setting deformable.{name} = {getattr(self, name):g}: a number above 0 is meant.")
         for name in ("sigma_grad", "sigma_warp", "blur"):
             if not 0 <= getattr(self, name) < math.inf:
-                raise InputError(f"deformable.{name} = {getattr(self, name):g}: a number not below 0 is meant.")
+                raise InputError(
+                    f"The setting deformable.{name} = {getattr(self, name):g}: a number not below 0 is meant."
+                )
         if self.boundary not in BOUNDARIES:
             raise InputError(f"Unknown boundary {self.boundary!r}; use one of {', '.join(BOUNDARIES)}")
         weights = self.channel_weights

@@ -43,7 +43,7 @@ LIMITS = {
     "mirror": Limit(
         0.015,
         0.25,
-        "cost saved by mirroring a volume; 56 pairs of different brains at most 0.0005, and 45 of them more than 0.015 "
+        "cost saved by mirroring a volume; 56 pairs of different brains at most 0.0, and 45 of them more than 0.015 "
         "if one of the two is mirrored",
     ),
     "mirror_flat": Limit(0.15, 0.3, "the same in slices; 90 pairs of different brains at most 0.1, mirrored or not"),

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from types import ModuleType
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -28,6 +28,7 @@ class Pair:
         fixed_scale, moving_scale: per channel (mean, SD) that standardised the images.
         fixed_units, moving_units: per channel, what to multiply the numbers by for standardised intensities; None if
             they are these already.
+        notes: what has been measured of these images, so that it is measured once.
     """
 
     fixed: Tensor
@@ -38,6 +39,7 @@ class Pair:
     moving_scale: tuple[tuple[float, float], ...]
     fixed_units: tuple[float, ...] | None = None
     moving_units: tuple[float, ...] | None = None
+    notes: dict[object, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property
     def units(self) -> tuple[tuple[float, float], ...]:

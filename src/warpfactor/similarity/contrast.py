@@ -29,30 +29,34 @@ def least_variance(
         mask: where the image counts, or None.
         radius: of the windows, per axis.
     """
-    variances = _window_variances(image, mask, radius, ops)
-    total = float(variances.sum(dtype=torch.float64))
-    if not total > 0:
+    variances, inside = _window_variances(image, mask, radius, ops)
+    found = ops.tally(variances, mask=inside)
+    if not found.total > 0:
         return 0.0
-    contrast = float(variances.square().sum(dtype=torch.float64)) / total
-    shown = variances[variances > EMPTY * contrast]
-    thinned = shown[:: max(1, shown.numel() // SAMPLES)]
-    return min(max(share * contrast, noise * float(torch.quantile(thinned, QUIET))), MOST * contrast)
+    contrast: float = found.squares / found.total
+    shown = variances > EMPTY * contrast
+    quiet: float = ops.percentiles(variances, (100 * QUIET,), mask=shown if inside is None else shown & inside)[0]
+    return min(max(share * contrast, noise * quiet), MOST * contrast)
 
 
-def _window_variances(image: Tensor, mask: Tensor | None, radius: tuple[int, ...], ops: ModuleType) -> Tensor:
-    """Variances of the windows around the voxels of evenly spread planes, in one row."""
-    depth = image.shape[0]
+def _window_variances(
+    image: Tensor, mask: Tensor | None, radius: tuple[int, ...], ops: ModuleType
+) -> tuple[Tensor, Tensor | None]:
+    """Variances of the windows around the voxels of evenly spread planes, and which of these voxels count."""
+    depth, reach = image.shape[0], radius[0]
     every = max(1, min(image.numel() // SAMPLES, depth // PLANES))
-    centres = range(every // 2, depth, every)
-
-    def slab(z: int) -> Tensor:
-        part = image[max(0, z - radius[0]) : z + radius[0] + 1]
-        return part if part.is_floating_point() else part.float()
-
-    means = torch.stack([slab(z).mean(0, keepdim=True) for z in centres])
-    squares = torch.stack([slab(z).square().mean(0, keepdim=True) for z in centres])
-    in_plane = (0, radius[1], radius[2])
-    variances: Tensor = ops.smooth_box(squares, in_plane).sub_(ops.smooth_box(means, in_plane).square_()).clamp_(min=0)
-    if mask is None:
-        return variances.flatten()
-    return variances[torch.stack([mask[z : z + 1] for z in centres]) > 0]
+    centres = torch.arange(every // 2, depth, every)
+    dtype = image.dtype if image.is_floating_point() else torch.float32
+    sums = torch.zeros((2, len(centres), 1, *image.shape[1:]), dtype=dtype, device=image.device)
+    for offset in range(-reach, reach + 1):
+        within = ((centres + offset >= 0) & (centres + offset < depth)).nonzero().flatten().tolist()
+        if within:
+            first, last = within[0], within[-1]
+            part = image[int(centres[first]) + offset : int(centres[last]) + offset + 1 : every].to(dtype)
+            sums[0, first : last + 1, 0] += part
+            sums[1, first : last + 1, 0].addcmul_(part, part)
+    planes = (centres + reach).clamp(max=depth - 1) - (centres - reach).clamp(min=0) + 1
+    sums /= planes.to(sums).reshape(1, -1, 1, 1, 1)
+    means, squares = (ops.smooth_box(part, (0, radius[1], radius[2])) for part in sums)
+    variances = squares.sub_(means.square_()).clamp_(min=0)
+    return variances, None if mask is None else mask[every // 2 :: every][:, None] > 0

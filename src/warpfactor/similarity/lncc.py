@@ -48,12 +48,7 @@ class LNCC:
         radii = tuple(radius if n > 1 else 0 for n in pair.shape)
         room = ops.lncc_room(pair.shape, radii, self.window)
 
-        def floor(image: Tensor, mask: Tensor | None) -> float:
-            return least_variance(image, mask, radii, share=self.flat, noise=self.noise, ops=ops)
-
-        def term(fixed: Tensor, moving: Tensor) -> Term:
-            flat = (floor(fixed, pair.fixed_mask), floor(moving, pair.moving_mask))
-
+        def term(fixed: Tensor, moving: Tensor, flat: tuple[float, float]) -> Term:
             def evaluate(u: Tensor, matrix: Tensor, gradient: Tensor | None) -> tuple[float, float]:
                 result: tuple[float, float] = ops.lncc(
                     fixed,
@@ -75,5 +70,21 @@ class LNCC:
 
             return evaluate
 
-        terms = tuple(term(f, m) for f, m in zip(pair.fixed, pair.moving, strict=True))
+        floors = self._floors(pair, radii, ops)
+        terms = tuple(term(f, m, flat) for f, m, flat in zip(pair.fixed, pair.moving, floors, strict=True))
         return Cost(terms, normalized_weights(weights, len(terms)))
+
+    def _floors(self, pair: Pair, radii: tuple[int, ...], ops: ModuleType) -> tuple[tuple[float, float], ...]:
+        """Least variances of fixed and moving windows, per channel; measured once for a pair."""
+
+        def floor(image: Tensor, mask: Tensor | None) -> float:
+            return least_variance(image, mask, radii, share=self.flat, noise=self.noise, ops=ops)
+
+        key = ("least variances", radii, self.flat, self.noise)
+        if key not in pair.notes:
+            pair.notes[key] = tuple(
+                (floor(fixed, pair.fixed_mask), floor(moving, pair.moving_mask))
+                for fixed, moving in zip(pair.fixed, pair.moving, strict=True)
+            )
+        found: tuple[tuple[float, float], ...] = pair.notes[key]
+        return found

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from warpfactor.kernels.reference.statistics import Tally, neighbours
 
-from .jit import NO_MASK, array, exclusive, parallel
+from .jit import NO_MASK, array, exclusive, parallel, serial
 
 CHUNK = 1 << 16  # values that are summed before sums are added; fixed, so that threads do not matter
 PARTS = 4  # histograms that are filled side by side
@@ -22,23 +22,40 @@ DIGITS = 1 << 16
 UNWANTED = -1
 
 
-@parallel
-def _tally(values, mask, masked, logarithm, low, high, out):  # type: ignore[no-untyped-def]
-    n = values.size
-    for k in prange(out.shape[1]):
-        count = folded = total = squares = 0.0
-        least, most = np.inf, -np.inf
-        for i in range(k * CHUNK, min(n, (k + 1) * CHUNK)):
-            if masked and mask[i] == 0:
-                continue
-            v = np.float64(values[i])
-            count += 1.0
-            folded += 1.0 if v <= 0.0 else 0.0
-            least = min(least, v)
-            most = max(most, v)
-            s = np.log(min(max(v, low), high)) if logarithm else v
+@serial
+def _log_sums(values, mask, masked, low, high):  # type: ignore[no-untyped-def]
+    """Sums of the logarithms of the clipped values and of their squares."""
+    total = squares = 0.0
+    for i in range(values.size):
+        if not masked or mask[i] != 0:
+            s = np.float64(np.log(min(max(values[i], low), high)))
             total += s
             squares += s * s
+    return total, squares
+
+
+@parallel
+def _tally(values, mask, masked, logarithm, low, high, out):  # type: ignore[no-untyped-def]
+    """The loop has no branches, so that it runs on the vector unit."""
+    one = np.float32(1.0)
+    for k in prange(out.shape[1]):
+        part = values[k * CHUNK : (k + 1) * CHUNK]
+        inside = mask[k * CHUNK : (k + 1) * CHUNK] if masked else mask
+        count = folded = np.float32(0.0)
+        total = squares = 0.0
+        least, most = np.float32(np.inf), np.float32(-np.inf)
+        for i in range(part.size):
+            v = part[i]
+            on = inside[i] != 0 if masked else True
+            count += one if on else np.float32(0.0)
+            folded += one if on & (v <= 0.0) else np.float32(0.0)
+            least = min(least, v if on else np.float32(np.inf))
+            most = max(most, v if on else np.float32(-np.inf))
+            s = np.float64(v) if on else 0.0
+            total += s
+            squares += s * s
+        if logarithm:
+            total, squares = _log_sums(part, inside, masked, low, high)
         out[0, k], out[1, k], out[2, k], out[3, k], out[4, k], out[5, k] = count, folded, least, most, total, squares
 
 
@@ -71,10 +88,10 @@ def _lower(keys, mask, masked, slots, counts):  # type: ignore[no-untyped-def]
 @exclusive
 def tally(values: Tensor, *, mask: Tensor | None = None, log_range: tuple[float, float] | None = None) -> Tally:
     """Count, extremes and sums of the values where the mask is not zero; see the reference."""
-    flat = array(values).ravel()
+    flat = array(values.to(torch.float32)).ravel()
     out = np.empty((6, -(-flat.size // CHUNK)))
     low, high = log_range or (0.0, 0.0)
-    _tally(flat, _flat_mask(mask), mask is not None, log_range is not None, float(low), float(high), out)
+    _tally(flat, _flat_mask(mask), mask is not None, log_range is not None, np.float32(low), np.float32(high), out)
     if not out.shape[1]:
         return Tally(0, 0, float("inf"), float("-inf"), 0.0, 0.0)
     count, folded, least, most, total, squares = out
