@@ -72,7 +72,9 @@ def test_it_is_not_overwritten_and_needs_results(cohort, tmp_path):
 
 def test_rebuild_makes_reports_again(cohort, tmp_path):
     report = cohort / "good" / "report.html"
-    report.write_text(report.read_text(encoding="utf-8").replace('"level":"green"', '"level":"amber"'))
+    report.write_text(
+        report.read_text(encoding="utf-8").replace('"level":"green"', '"level":"amber"'), encoding="utf-8"
+    )
     assert "1 amber" in run("summary", cohort / "good", "-o", tmp_path / "a.html").stdout
     assert "1 green" in run("summary", cohort / "good", "-o", tmp_path / "b.html", "--rebuild").stdout
 
