@@ -7,7 +7,7 @@ one slice at z = 0.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -25,6 +25,10 @@ Shape = tuple[int, int, int]
 RAS_TO_LPS: Matrix = np.diag([-1.0, -1.0, 1.0, 1.0])
 # Columns (x, y, z, origin) <-> columns (z, y, x, origin); its own inverse.
 _REVERSE_AXES: Matrix = np.eye(4)[:, [2, 1, 0, 3]]
+
+
+# Voxels worked on at once where a whole image would take several more: if there is much scratch to each, and if little.
+SLAB_VOXELS, WIDE_SLAB_VOXELS = 1 << 18, 1 << 20
 
 
 class ItkGeometry(NamedTuple):
@@ -201,6 +205,12 @@ def apply_matrix(matrix: NDArray[Any], points: ArrayLike) -> Points:
         raise InputError(f"Points must be an array of N rows of 3 numbers, this one has shape {array.shape}.")
     result: Points = array @ matrix[:3, :3].T + matrix[:3, 3]
     return result
+
+
+def slabs(shape: Sequence[int], voxels: int = SLAB_VOXELS) -> Iterator[slice]:
+    """Runs of planes that cover the depth, each of about the same number of voxels, at least one plane."""
+    planes = max(1, voxels // (shape[1] * shape[2]))
+    return (slice(z, min(z + planes, shape[0])) for z in range(0, shape[0], planes))
 
 
 def _array_shape(size: Sequence[int]) -> Shape:

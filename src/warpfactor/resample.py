@@ -6,7 +6,6 @@ Points more than half a voxel beyond the outermost voxel centres are outside; in
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from types import ModuleType
 from typing import NamedTuple
 
@@ -16,11 +15,10 @@ from torch import Tensor
 
 from warpfactor import itk, kernels
 from warpfactor.errors import InputError
-from warpfactor.grid import Grid, Matrix
+from warpfactor.grid import Grid, Matrix, slabs
 from warpfactor.image import Image
 from warpfactor.itk import sitk
 
-_SLAB_VOXELS = 1 << 18  # voxels worked on at once by the slab-wise forms; about 100 MB of scratch
 _EXACT_IN_FLOAT32 = 1 << 24
 
 
@@ -120,12 +118,6 @@ def interpolate(field: Tensor, index: Tensor) -> Tensor:
     for voxel, share in zip(flat, weight, strict=True):
         total += (values[:, voxel] * share).T
     return total * inside[:, None]
-
-
-def slabs(shape: tuple[int, int, int]) -> Iterator[slice]:
-    """Runs of planes that cover the depth, each of about the same, bounded number of voxels."""
-    planes = max(1, _SLAB_VOXELS // (shape[1] * shape[2]))
-    return (slice(z, min(z + planes, shape[0])) for z in range(0, shape[0], planes))
 
 
 def slab_index(shape: tuple[int, int, int], planes: slice) -> Tensor:

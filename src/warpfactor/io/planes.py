@@ -1,4 +1,4 @@
-"""NIfTI files written plane by plane: no second copy of an image or a field has to exist, packed or not.
+"""NIfTI files written some planes at a time: no second copy of an image or a field has to exist, packed or not.
 
 Their header is the one that ITK writes for a small image in the same place, with the true sizes put in.
 """
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from warpfactor import itk
 from warpfactor.errors import FileError
-from warpfactor.grid import Grid
+from warpfactor.grid import WIDE_SLAB_VOXELS, Grid, slabs
 from warpfactor.io import packing
 from warpfactor.io.atomic import atomic_path
 from warpfactor.itk import sitk
@@ -42,15 +42,14 @@ def write_field(displacement: Tensor, grid: Grid, path: Path, *, force: bool) ->
 
 def _image_planes(data: Tensor) -> Iterator[np.ndarray[Any, Any]]:
     for channel in data.detach():
-        for plane in channel:
-            yield plane.cpu().numpy()
+        yield from (channel[planes].cpu().numpy() for planes in slabs(channel.shape, WIDE_SLAB_VOXELS))
 
 
 def _field_planes(displacement: Tensor, grid: Grid) -> Iterator[np.ndarray[Any, Any]]:
     """All planes of the first component, then those of the next: the format's order."""
     for axis in range(grid.ndim):
-        for number in range(displacement.shape[1]):
-            yield grid.voxels_to_mm(displacement[:, number].detach(), axis).cpu().numpy()
+        for planes in slabs(grid.shape, WIDE_SLAB_VOXELS):
+            yield grid.voxels_to_mm(displacement[:, planes].detach(), axis).cpu().numpy()
 
 
 def _write(planes: Iterable[np.ndarray[Any, Any]], components: int, grid: Grid, path: Path, *, force: bool) -> None:

@@ -13,11 +13,10 @@ from torch import Tensor
 from torch.nn.functional import avg_pool3d
 
 from warpfactor.errors import InputError
-from warpfactor.grid import Grid
+from warpfactor.grid import Grid, slabs
 from warpfactor.image import Image
 from warpfactor.register.initial import foreground
 from warpfactor.register.pair import Scene, level_shape, make_scene
-from warpfactor.resample import slabs
 from warpfactor.transform import Affine, Transform
 
 REGION_POINTS = 100_000  # voxels of the coarse mask of what an image shows

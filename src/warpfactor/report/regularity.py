@@ -13,14 +13,14 @@ import torch
 from numpy.typing import NDArray
 
 from warpfactor import kernels
-from warpfactor.grid import Grid
+from warpfactor.grid import Grid, slabs
 from warpfactor.image import Image
 from warpfactor.quality import ErrorFigures, inverse_consistency
 from warpfactor.register.pair import finest_spacing
 from warpfactor.report.case import Case
 from warpfactor.report.coarse import Region
 from warpfactor.report.views import lengths_mm, round_trip
-from warpfactor.resample import VoxelMap, slabs
+from warpfactor.resample import VoxelMap
 from warpfactor.transform import Warp
 
 POINTS = 100_000  # voxels at which displacement and inverse are measured

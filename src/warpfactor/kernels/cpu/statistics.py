@@ -123,8 +123,10 @@ def percentiles(values: Tensor, ranks: Sequence[float], *, mask: Tensor | None =
 
 
 def _flat_mask(mask: Tensor | None) -> Any:
-    """The mask as bytes; bool tensors are read as they are."""
-    return NO_MASK.ravel() if mask is None else array(mask).ravel().view(np.uint8)
+    """The mask as bytes in a row; a bool tensor is not copied for it."""
+    if mask is None:
+        return NO_MASK.ravel()
+    return array(mask if mask.dtype == torch.bool else mask.to(torch.uint8)).ravel().view(np.uint8)
 
 
 def _from_key(upper: int, lower: int) -> float:
