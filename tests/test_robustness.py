@@ -68,9 +68,10 @@ def shaded(image, seed):
     return wf.Image(image.data * field, image.grid, image.name)
 
 
-def ramped(image, sign):
-    """Multiplied by a line from 0.3 to 1.7 along x, or from 1.7 to 0.3."""
-    ramp = 1 + 0.7 * sign * torch.linspace(-1, 1, image.data.shape[3])
+def ramped(image, axis, sign):
+    """Multiplied by a line from 0.3 to 1.7 along an array axis, or from 1.7 to 0.3."""
+    n = image.data.shape[axis + 1]
+    ramp = 1 + 0.7 * sign * torch.linspace(-1, 1, n).reshape([n if a == axis else 1 for a in range(3)])
     return wf.Image(image.data * ramp, image.grid, image.name)
 
 
@@ -81,7 +82,8 @@ ATTACKS = {
     "emptied": lambda f, m: (f, emptied(m, AXIS)),
     "cropped": lambda f, m: (f, cropped(m, AXIS)),
     "shaded": lambda f, m: (shaded(f, 1), shaded(m, 2)),
-    "ramped": lambda f, m: (ramped(f, 1), ramped(m, -1)),
+    "ramped-y": lambda f, m: (ramped(f, 1, 1), ramped(m, 1, -1)),
+    "ramped-x": lambda f, m: (ramped(f, 2, 1), ramped(m, 2, -1)),
 }
 
 
@@ -210,7 +212,8 @@ GAINS = {
     "emptied": (0.02, 70),
     "cropped": (0.10, 20),
     "shaded": (0.12, 25),
-    "ramped": (0.0, 50),
+    "ramped-y": (0.12, 25),
+    "ramped-x": (0.12, 25),
 }
 
 
@@ -222,6 +225,18 @@ def test_brains_overlap_better_than_after_the_affine(data_dir, attack):
     assert_sound(found, limit_mm)
     before, after = (dice(t, fixed_labels, moving_labels) for t in (found.affine, found.transform))
     assert after.mean_common > before.mean_common + gain
+
+
+def test_opposite_shading_is_taken_off_and_nothing_else_is(data_dir):
+    """At coarse levels only, and only where windows would show the shading; ordinary pairs are left as they are."""
+    (fixed, fixed_labels), (moving, moving_labels) = brain(data_dir, 1000), brain(data_dir, 1001)
+    for axis in range(3):
+        spoilt = ramped(fixed, axis, 1), ramped(moving, axis, -1)
+        taken, left = (wf.register(*spoilt, overrides={"deformable.shading": sd}) for sd in (2.0, 0.0))
+        with_it, without = (dice(f.transform, fixed_labels, moving_labels).mean_common for f in (taken, left))
+        assert with_it > without + 0.03
+    taken, left = (wf.register(fixed, moving, overrides={"deformable.shading": sd}) for sd in (2.0, 0.0))
+    assert torch.equal(taken.warp.displacement, left.warp.displacement)
 
 
 def test_what_a_brain_lost_is_not_dragged_away(data_dir):

@@ -19,6 +19,7 @@ from warpfactor.register.history import Record, Status
 from warpfactor.register.pair import Scene, finest_spacing, level_scene, level_shape, stored
 from warpfactor.register.resources import give_back_memory
 from warpfactor.register.settings import Deformable
+from warpfactor.register.shading import without_shading
 from warpfactor.resample import VoxelMap
 
 REPEATED = "left out, as fine as the next level"
@@ -86,6 +87,8 @@ def register_deformable(
                 course.moments = _carry_moments(course.moments, lifted, grid, level.fixed_grid, ops)
             warp, grid = lifted, level.fixed_grid  # what the coarser level left is not held any longer
             matrix = VoxelMap(grid, None, through).matrix(level.moving_grid)
+            if settings.shading > 0 and settings.metric.name == "lncc" and factor > 1:
+                level = without_shading(level, settings.shading, warp, matrix, ops, settings.channel_weights)
             solver = LevelSolver(level, matrix, settings, ops, index)
             give_back_memory()
             warp, ended = solver.run(warp, factor, iterations, course)

@@ -22,6 +22,7 @@ _WARP = Deformable(
     sigma_grad=1.2,
     sigma_warp=0.63,
     tail=(0.3, 4.0),
+    shading=2.0,
     levels=(4, 2, 1),
     iterations=(60, 30, 10),
 )
@@ -61,7 +62,7 @@ _TABLE = (
         "multimodal",
         "Images of different contrast, such as T1 and T2 or CT and MR, by mutual information.",
         (_AFFINE_MI,),
-        replace(_WARP, metric=MI()),
+        replace(_WARP, metric=MI(), shading=0.0),
     ),
     Recipe(
         "paper",

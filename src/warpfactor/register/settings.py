@@ -38,6 +38,8 @@ class Deformable:
         boundary: what the Gaussians see beyond the border, "nearest" or "zero" (the paper).
         truncate: where their taps end, in SD.
         blur: SD of the Gaussian before an image is shrunk by a factor f, in units of f.
+        shading: SD in voxels of the smooth part that is taken off both images at a coarse level, for local correlation,
+            if they correlate as well without it; 0 never does.
         convergence: when a level stops early.
         channel_weights: of the metric's channels; None weighs them equally.
         storage: how the full images are held, "float32" or "int16": whole numbers that divide the range of intensities
@@ -58,6 +60,7 @@ class Deformable:
     boundary: str = "nearest"
     truncate: float = 3.0
     blur: float = BLUR
+    shading: float = 0.0
     convergence: Convergence = field(default_factory=Convergence)
     channel_weights: tuple[float, ...] | None = None
     storage: str = "float32"
@@ -90,7 +93,7 @@ class Deformable:
         for name in ("step", "truncate"):
             if not 0 < getattr(self, name) < math.inf:
                 raise InputError(f"The setting deformable.{name} = {getattr(self, name):g}: a number above 0 is meant.")
-        for name in ("sigma_grad", "sigma_warp", "blur"):
+        for name in ("sigma_grad", "sigma_warp", "blur", "shading"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise InputError(
                     f"The setting deformable.{name} = {getattr(self, name):g}: a number not below 0 is meant."

@@ -1,0 +1,49 @@
+"""Shading taken off the images of a coarse level, when it is what their windows show.
+
+A window at a coarse level is so wide that a bias field can change more across it than the tissue does. If that shading
+runs against itself in the two images, local correlation pulls everywhere the wrong way. Without their smooth part the
+images then correlate as well as with it, though half of what they share is gone; ordinary images correlate clearly less,
+and are left as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+from warpfactor.register.pair import Scene
+from warpfactor.similarity import LNCC
+from warpfactor.similarity.base import Pair
+
+MARGIN = 0.02  # of mean correlation; ordinary images lose 0.04 and more, opposite shading of 0.3 to 1.7 gains or loses 0.01
+
+
+def without_shading(
+    level: Scene, sd: float, warp: Tensor, matrix: Tensor, ops: ModuleType, weights: tuple[float, ...] | None
+) -> Scene:
+    """The level's scene with the smooth part of both images taken off, if windows then correlate as well; else itself.
+
+    Args:
+        level: images in floating point.
+        sd: of the Gaussian mean that is the smooth part, in voxels of the level.
+        warp: (3, D, H, W) displacement at which the level starts.
+        matrix: from its voxels to those of the moving image.
+        weights: of the channels.
+    """
+    pair = level.pair
+    bare = replace(pair, fixed=_residue(pair.fixed, sd, ops), moving=_residue(pair.moving, sd, ops))
+
+    def correlation(of: Pair) -> float:
+        cost = LNCC(3, squared=False).prepare(of, ops, weights=weights)
+        return abs(1 - cost.linearize(warp, matrix).cost)
+
+    return replace(level, pair=bare) if correlation(bare) > correlation(pair) - MARGIN else level
+
+
+def _residue(images: Tensor, sd: float, ops: ModuleType) -> Tensor:
+    """(C, D, H, W) images less their Gaussian mean."""
+    mean: Tensor = ops.smooth_gaussian(images.clone(), (sd, sd, sd))
+    return torch.sub(images, mean, out=mean)
