@@ -13,6 +13,7 @@ import warpfactor as wf
 from pages import FLAT, SOLID, build, folded, registered, shifted, turned, write_images
 from small import QUICK_OPTIONS, write_pair
 from warpfactor.cli import app as cli
+from warpfactor.phantom import phantom
 from warpfactor.register.result import json_text
 from warpfactor.report import checks
 from warpfactor.report.case import from_registration, inputs_entry
@@ -292,6 +293,15 @@ def test_masks_channels_and_nan():
     fixed.data[:, :3, :3, :3] = torch.nan
     report = wf.report.build(pair.found, fixed=fixed, moving=moving, fixed_mask=mask)
     assert report.verdict.level == "green", report
+
+
+def test_arrays_lie_where_the_registration_had_them():
+    made = phantom((24, 40, 36), seed=2, displacement_vox=2.0)
+    arrays = made.fixed.numpy(), made.moving.numpy()
+    found = wf.register(*arrays, fixed_spacing_mm=(3, 1, 1), moving_spacing_mm=(3, 1, 1))
+    page = wf.report.build(found, fixed=arrays[0], moving=arrays[1])
+    images = [wf.Image.from_array(array, (3, 1, 1)) for array in arrays]
+    assert page.verdict == wf.report.build(found, fixed=images[0], moving=images[1]).verdict
 
 
 def test_one_slice_of_a_volume():

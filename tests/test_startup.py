@@ -162,6 +162,27 @@ def test_other_sources_are_other_kernels(places, kernel, monkeypatch):
     assert len(files(places.own)) == 2
 
 
+def test_a_kernel_is_kept_as_what_it_was_when_it_was_imported(places, kernel, monkeypatch):
+    """Sources that change between import and first call must not be credited with the old code."""
+    early = kernel()
+    sources = cache._source
+    monkeypatch.setattr(cache, "_source", lambda name: sources(name) + "# saved later\n")
+    cache.stamp.cache_clear()
+    early(4)
+    late = kernel()
+    late(4)
+    assert hits(late) == 0
+    assert len(files(places.own)) == 2
+
+
+def test_checked_kernels_are_others(places, kernel, monkeypatch):
+    kernel()(4)
+    monkeypatch.setattr(numba.config, "BOUNDSCHECK", 1)
+    checked = kernel()
+    checked(4)
+    assert hits(checked) == 0
+
+
 def test_old_files_of_other_sources_are_removed(places, kernel):
     kernel()(4)
     (path,) = files(places.own)

@@ -233,6 +233,7 @@ def test_transforms_and_images_print_in_a_line() -> None:
         (lambda: Affine(np.eye(3)), "4x4"),
         (lambda: Warp(torch.zeros((3, 2, 2, 2)), GRIDS["lps"]), "cannot have shape"),
         (lambda: Warp(torch.zeros((3, 9, 13, 11), dtype=torch.int32), GRIDS["lps"]), "floating"),
+        (lambda: Warp(torch.full((3, 9, 13, 11), torch.nan), GRIDS["lps"]), "finite"),
         (lambda: Chain(()), "at least one"),
     ],
 )

@@ -8,6 +8,7 @@ takes landmarks of the fixed image to the moving one, and brings the moving imag
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -147,6 +148,9 @@ class Warp(Transform):
             raise InputError(f"A warp on {self.grid.shape} cannot have shape {tuple(self.displacement.shape)}.")
         if not self.displacement.is_floating_point():
             raise InputError(f"A warp must hold floating-point numbers, not {self.displacement.dtype}.")
+        if not all(math.isfinite(end) for end in self.displacement.aminmax()):  # NaN passes through
+            raise InputError("A warp needs finite displacements; this has NaN or infinite ones.")
+        object.__setattr__(self, "displacement", self.displacement.contiguous())
 
     def __repr__(self) -> str:
         return f"Warp({self.source} -> {self.target}, {self.grid.summary})"

@@ -313,3 +313,26 @@ def test_demons_is_pointwise_lm_with_a_residual_per_voxel():
             # The residual's Jacobian is -n, so the LM step for r with gradient n comes with the other sign.
             reference.descend(g, damping=(alpha * residual) ** 2, residual=-residual, **options)
             assert torch.allclose(-force[:, z, y, x].double(), g.reshape(3), atol=2e-4)
+
+
+def permuted(shape):
+    return torch.rand((*shape, 3), generator=torch.Generator().manual_seed(3)).permute(3, 0, 1, 2)
+
+
+def test_fields_of_other_strides_are_read_and_never_written():
+    field = permuted((5, 6, 7))
+    assert torch.equal(cpu.compose(field, field), cpu.compose(field.contiguous(), field.contiguous()))
+    assert torch.equal(cpu.invert(field)[0], cpu.invert(field.contiguous())[0])
+    with pytest.raises(TypeError, match="contiguous"):
+        cpu.smooth_gaussian(field, (1.0, 1.0, 1.0))
+    with pytest.raises(TypeError, match="contiguous"):
+        cpu.compose(field, field, out=permuted((5, 6, 7)))
+
+
+def test_a_point_that_is_nowhere_reads_inside_the_field():
+    """NaN is not refused by a kernel, but it must not become an index."""
+    field = torch.zeros((3, 5, 6, 7))
+    field[:, 2, 3, 4] = torch.nan
+    found = cpu.compose(field, torch.full_like(field, torch.nan))
+    assert bool(found.isnan().all())
+    assert bool(cpu.invert(field)[0].isfinite()[:, 0].all())

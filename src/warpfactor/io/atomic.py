@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from warpfactor.errors import FileError
 
 
-@contextmanager
+@contextlib.contextmanager
 def atomic_path(path: str | Path, *, force: bool = False, need_bytes: int = 0) -> Iterator[Path]:
     """A temporary path to write to; it becomes `path` when the block ends well and vanishes when it does not.
 
@@ -32,7 +32,8 @@ def atomic_path(path: str | Path, *, force: bool = False, need_bytes: int = 0) -
     except BaseException as error:
         temporary.unlink(missing_ok=True)
         for folder in made:
-            folder.rmdir()
+            with contextlib.suppress(OSError):  # somebody else has put a file there
+                folder.rmdir()
         if isinstance(error, OSError):
             raise FileError(f"{final}: cannot be written ({error.strerror or error}).") from error
         raise

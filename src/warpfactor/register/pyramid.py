@@ -129,7 +129,7 @@ def _checked_start(scene: Scene, start: Tensor | None) -> Tensor | None:
         )
     if not bool(torch.isfinite(start).all()):
         raise InputError("The initial displacement has NaN or infinite values.")
-    return start.to(device=scene.device, dtype=torch.float32)
+    return start.to(device=scene.device, dtype=torch.float32).contiguous()
 
 
 def resample_field(field: Tensor, source: Grid, target: Grid, ops: ModuleType) -> Tensor:

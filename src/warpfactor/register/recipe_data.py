@@ -35,7 +35,12 @@ _SMOOTH = replace(
     levels=(8, 4, 2, 1),
     iterations=(60, 60, 40, 20),
 )
-_LUNG = replace(_SMOOTH, metric=LNCC(7, symmetric=True, flat=0.003), iterations=(80, 80, 50, 30))
+_LUNG = replace(
+    _SMOOTH,
+    metric=LNCC((7, 7, 7, 9), symmetric=True, flat=0.003),
+    sigma_grad=1.6,
+    iterations=(80, 80, 50, 30),
+)
 _PAPER = Deformable(
     metric=LNCC(7, exact=False, flat=1e-5, noise=0.0),
     descent=Descent("pointwise"),

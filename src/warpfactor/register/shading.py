@@ -2,8 +2,8 @@
 
 A window at a coarse level is so wide that a bias field can change more across it than the tissue does. If that shading
 runs against itself in the two images, local correlation pulls everywhere the wrong way. Without their smooth part the
-images then correlate as well as with it, though half of what they share is gone; ordinary images correlate clearly less,
-and are left as they are.
+images then correlate as well as with it, though half of what they share is gone; ordinary images correlate clearly
+less, and are left as they are.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from warpfactor.register.pair import Scene
 from warpfactor.similarity import LNCC
 from warpfactor.similarity.base import Pair
 
-MARGIN = 0.02  # of mean correlation; ordinary images lose 0.04 and more, opposite shading of 0.3 to 1.7 gains or loses 0.01
+MARGIN = 0.02  # of mean correlation; ordinary images lose 0.04 and more, opposite shading of 0.3 to 1.7 at most 0.01
 
 
 def without_shading(
@@ -38,9 +38,11 @@ def without_shading(
 
     def correlation(of: Pair) -> float:
         cost = LNCC(3, squared=False).prepare(of, ops, weights=weights)
-        return abs(1 - cost.linearize(warp, matrix).cost)
+        point = cost.linearize(warp, matrix)
+        return abs(1 - point.cost) if point.count else 0.0
 
-    return replace(level, pair=bare) if correlation(bare) > correlation(pair) - MARGIN else level
+    left, whole = correlation(bare), correlation(pair)
+    return replace(level, pair=bare) if left and left > whole - MARGIN else level
 
 
 def _residue(images: Tensor, sd: float, ops: ModuleType) -> Tensor:

@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from warpfactor.errors import FileError, WarpfactorError
 from warpfactor.grid import Grid
@@ -69,10 +71,10 @@ def from_registration(
     Args:
         extra: entries of result.json that the registration does not know: labels, landmarks, command.
     """
-    fixed_image = load_image(fixed, name="fixed")
+    fixed_image = _placed(fixed, found.fixed_grid, "fixed")
     return Case(
         fixed=fixed_image,
-        moving=load_image(moving, name="moving"),
+        moving=_placed(moving, found.moving_grid, "moving"),
         fixed_mask=load_mask(fixed_mask, fixed_image, name="fixed mask"),
         warped=None,
         affine=found.affine,
@@ -82,6 +84,13 @@ def from_registration(
         entries={**found.to_dict(), **(extra or {})},
         missing={},
     )
+
+
+def _placed(source: Any, grid: Grid, name: str) -> Image:
+    """The image; arrays lie where the registration had them."""
+    image = load_image(source, name=name)
+    parts = source if isinstance(source, (list, tuple)) else (source,)
+    return replace(image, grid=grid) if all(isinstance(part, (np.ndarray, Tensor)) for part in parts) else image
 
 
 def from_folder(folder: str | Path, *, fixed: str | Path | None = None, moving: str | Path | None = None) -> Case:

@@ -71,7 +71,7 @@ def measure(case: Case, region: Region, jacobian: Image | None) -> Regularity | 
     assert place.displacement is not None
     moved = lengths_mm(place.displacement, place.grid)
     return Regularity(
-        folded=int(np.count_nonzero(determinant <= 0)),
+        folded=determinant.size - int(np.count_nonzero(determinant > 0)),
         voxels=determinant.size,
         folded_share=folded_inside / max(inside, 1),
         sd_log=_spread(counts),

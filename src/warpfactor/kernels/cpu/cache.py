@@ -42,7 +42,8 @@ class KernelCache:
     """What Numba asks of the cache of one kernel."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self._module, self._name = function.__module__, function.__qualname__
+        # Now, while the sources on disk are those that were imported: they may be others when a kernel is first called.
+        self._module, self._name, self._sources = function.__module__, function.__qualname__, stamp(function.__module__)
 
     @property
     def cache_path(self) -> str:
@@ -71,9 +72,14 @@ class KernelCache:
         """Nothing: files of other sources are never read."""
 
     def _file_name(self, signature: Any, codegen: Any) -> str:
-        seen = f"{signature} {codegen.magic_tuple()} {importlib.metadata.version('llvmlite')}"
+        seen = f"{signature} {codegen.magic_tuple()} {importlib.metadata.version('llvmlite')} {_options()}"
         call = hashlib.sha256(seen.encode()).hexdigest()[:16]
-        return f"{self._module.rpartition('.')[2]}.{self._name}-{stamp(self._module)[:16]}-{call}{SUFFIX}"
+        return f"{self._module.rpartition('.')[2]}.{self._name}-{self._sources[:16]}-{call}{SUFFIX}"
+
+
+def _options() -> list[Any]:
+    """What the user can tell Numba that changes the code it makes."""
+    return [vars(numba.config).get(name) for name in ("BOUNDSCHECK", "OPT", "DEBUGINFO_DEFAULT")]
 
 
 def kept(decorator: Callable[..., Any]) -> Callable[..., Any]:

@@ -10,7 +10,7 @@ from torch import Tensor
 from warpfactor.kernels.reference import descent as reference
 
 from .filters import column_sums, padded, plane_sums, row_sums
-from .jit import array, exclusive, inline, parallel, serial
+from .jit import array, exclusive, inline, parallel, serial, target
 
 FORMS = {"pointwise": 0, "root": 1, "plain": 2}
 BLOCKS = 6  # entries of a symmetric 3x3 matrix: zz, zy, zx, yy, yx, xx
@@ -255,7 +255,7 @@ def descend(
     """Gradient -> step by a pointwise formula, in place; see the reference."""
     if form not in FORMS:
         raise ValueError(f"unknown form {form!r}; use 'pointwise', 'root' or 'plain'")
-    return _summary(_descend(array(gradient), FORMS[form], damping, _single(weights), residual))
+    return _summary(_descend(target(gradient), FORMS[form], damping, _single(weights), residual))
 
 
 @exclusive
@@ -286,5 +286,5 @@ def adam(
 ) -> tuple[float, float]:
     """Gradient -> Adam's step, in place, with its two moments; see the reference."""
     corrections = (1 / (1 - betas[0] ** number), 1 / (1 - betas[1] ** number))
-    fields = array(gradient), array(first), array(second)
+    fields = target(gradient), target(first), target(second)
     return _summary(_adam(*fields, betas, corrections, epsilon, _single(weights)))

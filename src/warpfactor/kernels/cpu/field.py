@@ -10,7 +10,7 @@ from torch import Tensor
 
 from warpfactor.kernels.reference.field import FIXED_POINT, SINGULAR, Matrix
 
-from .jit import array, exclusive, inline, parallel, serial, split, strides, value, value_gradient
+from .jit import array, exclusive, inline, parallel, serial, split, strides, target, value, value_gradient
 
 
 @inline
@@ -191,8 +191,8 @@ def _field_strides(field: Tensor) -> tuple[int, int, int]:
 @exclusive
 def compose(warp: Tensor, step: Tensor, *, scale: float = 1.0, out: Tensor | None = None) -> Tensor:
     """x -> s step(x) + warp(x + s step(x)); `out` may be `step`; see the reference."""
-    result = torch.empty_like(warp) if out is None else out
-    _compose(array(warp), _field_strides(warp), array(step), np.float32(scale), array(result))
+    result = torch.empty_like(warp, memory_format=torch.contiguous_format) if out is None else out
+    _compose(array(warp), _field_strides(warp), array(step), np.float32(scale), target(result))
     return result
 
 
@@ -202,7 +202,7 @@ def round_trip(first: Tensor, second: Tensor, gram: Matrix) -> tuple[Tensor, Ten
     lengths = torch.empty(first.shape[1:], dtype=first.dtype)
     stays = torch.empty(first.shape[1:], dtype=torch.bool)
     entries: Any = tuple(np.float32(gram[a][b]) for a, b in ((0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2)))
-    _round_trip(array(first), array(second), _field_strides(first), entries, array(lengths), array(stays))
+    _round_trip(array(first), array(second), _field_strides(first), entries, target(lengths), target(stays))
     return lengths, stays
 
 
@@ -212,7 +212,7 @@ def resize(field: Tensor, shape: Sequence[int], scale: Sequence[float], offset: 
     out = torch.empty((field.shape[0], *shape), dtype=field.dtype)
     k: Any = tuple(float(s) for s in scale)
     o: Any = tuple(float(s) for s in offset)
-    _resize(array(field), _field_strides(field), k, o, array(out))
+    _resize(array(field), _field_strides(field), k, o, target(out))
     return out
 
 
@@ -220,7 +220,7 @@ def resize(field: Tensor, shape: Sequence[int], scale: Sequence[float], offset: 
 def jacobian_determinant(displacement: Tensor) -> Tensor:
     """det(I + du/dx) per voxel; see the reference."""
     out = torch.empty(displacement.shape[1:], dtype=displacement.dtype)
-    _jacobian(array(displacement), array(out))
+    _jacobian(array(displacement), target(out))
     return out
 
 
@@ -229,7 +229,7 @@ def invert(
     displacement: Tensor, *, start: Tensor | None = None, iterations: int = 50, tolerance: float = 1e-3
 ) -> tuple[Tensor, Tensor]:
     """Displacement v with v(x) + u(x + v(x)) = 0, and what is left of that sum; see the reference."""
-    v = -displacement if start is None else start.clone()
+    v = (-displacement if start is None else start.clone()).contiguous()
     residual = torch.empty(displacement.shape[1:], dtype=displacement.dtype)
-    _invert(array(displacement), _field_strides(displacement), array(v), iterations, tolerance, array(residual))
+    _invert(array(displacement), _field_strides(displacement), target(v), iterations, tolerance, target(residual))
     return v, residual

@@ -54,10 +54,17 @@ def exclusive(kernel: Callable[P, R]) -> Callable[P, R]:
 
 
 def array(tensor: torch.Tensor) -> Any:
-    """The numpy view of a contiguous CPU tensor."""
+    """A CPU tensor as contiguous numpy array, to be read: a copy if it is not contiguous."""
     if tensor.device.type != "cpu":
         raise TypeError(f"the cpu kernels take CPU tensors, got one on {tensor.device}")
     return tensor.detach().contiguous().numpy()
+
+
+def target(tensor: torch.Tensor) -> Any:
+    """The numpy view of a contiguous CPU tensor, to be written."""
+    if not tensor.is_contiguous():
+        raise TypeError(f"the cpu kernels write to contiguous tensors only, not to strides {tensor.stride()}")
+    return array(tensor)
 
 
 def mask_array(mask: torch.Tensor | None) -> Any:
@@ -81,9 +88,9 @@ def strides(shape: tuple[int, ...]) -> tuple[int, int, int]:
 
 @inline
 def split(p, n):  # type: ignore[no-untyped-def]
-    """Cell index and fraction of coordinate p clamped to [0, n-1]."""
+    """Cell index and fraction of coordinate p clamped to [0, n-1]; a NaN gives cell 0."""
     q = min(max(p, 0.0), n - 1.0)
-    i = min(int(q), max(n - 2, 0))
+    i = max(min(int(q), max(n - 2, 0)), 0)
     return i, np.float32(q - i)
 
 

@@ -11,7 +11,7 @@ from numba import njit, prange
 from torch import Tensor
 
 from .cache import kept
-from .jit import array, exclusive, is_inside, locate, matrix_array
+from .jit import array, exclusive, is_inside, locate, matrix_array, target
 from .sample import NO_FIELD, field_at
 
 strict = kept(njit(parallel=True, error_model="numpy", nogil=True))
@@ -85,5 +85,5 @@ def sample_labels(
         raise TypeError("sample_labels needs a displacement or the shape of the result")
     out = torch.empty(out_shape, dtype=labels.dtype)
     fill: Any = array(labels).dtype.type(outside)
-    _vote(array(labels), field, moved, matrix_array(matrix, labels, out_shape[0]), fill, array(out))
+    _vote(array(labels), field, moved, matrix_array(matrix, labels, out_shape[0]), fill, target(out))
     return out

@@ -16,7 +16,7 @@ from numba import prange
 from torch import Tensor
 
 from .filters import column_sums, gaussian_taps, padded, plane_sums, product_sums, row_sums
-from .jit import NO_GRADIENT, array, exclusive, mask_array, matrix_array, parallel, serial, strides
+from .jit import NO_GRADIENT, array, exclusive, mask_array, matrix_array, parallel, serial, strides, target
 from .warp import sample_row, scratch, symmetrize_row
 
 SUMS = 6  # w, wF, wM, wFF, wMM, wFM
@@ -245,6 +245,6 @@ def lncc(
         tuple(gaussian_taps(r) for r in reach),
         flat,
         (window == "box", squared, exact, symmetric, gradient is not None),
-        NO_GRADIENT if gradient is None else array(gradient),
+        NO_GRADIENT if gradient is None else target(gradient),
         room,
     )

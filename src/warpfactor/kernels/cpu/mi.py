@@ -11,7 +11,7 @@ import numpy as np
 from numba import prange
 from torch import Tensor
 
-from .jit import array, exclusive, inline, mask_array, matrix_array, parallel, strides
+from .jit import array, exclusive, inline, mask_array, matrix_array, parallel, strides, target
 from .warp import sample_row, scratch
 
 CHUNKS = 16  # of planes; fixed, so that the result does not depend on the number of threads
@@ -21,7 +21,7 @@ CHUNKS = 16  # of planes; fixed, so that the result does not depend on the numbe
 def fixed_bin(f, lo, scale, bins):  # type: ignore[no-untyped-def]
     """Lower bin and fraction of the hat window."""
     t = min(max((f - lo) * scale, 0.0), 1.0) * (bins - 1)
-    i = min(int(t), bins - 2)
+    i = max(min(int(t), bins - 2), 0)
     return i, t - i
 
 
@@ -31,7 +31,7 @@ def moving_bin(m, lo, scale, bins):  # type: ignore[no-untyped-def]
     s = (m - lo) * scale
     clipped = (s < 0.0) | (s > 1.0)
     t = 1.0 + min(max(s, 0.0), 1.0) * (bins - 4)
-    i = min(int(t), bins - 3)
+    i = max(min(int(t), bins - 3), 1)
     return i - 1, t - i, clipped
 
 
@@ -153,5 +153,5 @@ def mi(
         return 0.0, 0.0
     nats, table = information(joint / count)
     if gradient is not None:
-        _gradient(*images, *masks, table, lo_f, k_f, lo_m, k_m, array(gradient))
+        _gradient(*images, *masks, table, lo_f, k_f, lo_m, k_m, target(gradient))
     return count * (math.log(bins) - nats), count

@@ -4,7 +4,7 @@ import numpy as np
 from numba import prange
 from torch import Tensor
 
-from .jit import NO_GRADIENT, array, exclusive, mask_array, matrix_array, parallel, strides
+from .jit import NO_GRADIENT, array, exclusive, mask_array, matrix_array, parallel, strides, target
 from .warp import sample_row, scratch, symmetrize_row
 
 TINY = np.float32(1e-20)  # as in the reference
@@ -84,5 +84,5 @@ def mse(
         np.float32(0.0 if demons is None else demons),
         tuple(np.float32(w) for w in lengths),
         gradient is not None,
-        NO_GRADIENT if gradient is None else array(gradient),
+        NO_GRADIENT if gradient is None else target(gradient),
     )

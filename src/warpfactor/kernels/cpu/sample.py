@@ -7,7 +7,7 @@ import torch
 from numba import prange
 from torch import Tensor
 
-from .jit import array, exclusive, inline, is_inside, locate, matrix_array, parallel, strides
+from .jit import array, exclusive, inline, is_inside, locate, matrix_array, parallel, strides, target
 from .warp import gradient_row, place_row, scratch, value_row
 
 NO_FIELD = np.zeros((3, 1, 1, 1), np.float32)
@@ -94,9 +94,9 @@ def sample(
     A = matrix_array(matrix, image, out_shape[0])
     fill: Any = array(image).dtype.type(outside)
     if mode == "linear":
-        _linear(array(image), strides(tuple(image.shape)), field, moved, A, fill, array(out))
+        _linear(array(image), strides(tuple(image.shape)), field, moved, A, fill, target(out))
     elif mode == "nearest":
-        _nearest(array(image), field, moved, A, fill, array(out))
+        _nearest(array(image), field, moved, A, fill, target(out))
     else:
         raise ValueError(f"unknown interpolation {mode!r}; use 'linear' or 'nearest'")
     return out
@@ -118,8 +118,8 @@ def sample_gradient(
         array(displacement),
         matrix_array(matrix, image, shape[0]),
         fill,
-        array(out),
-        array(grad),
-        array(inside),
+        target(out),
+        target(grad),
+        target(inside),
     )
     return out, grad, inside

@@ -12,7 +12,7 @@ from numba import prange
 from torch import Tensor
 
 from ..taps import gaussian_kernel
-from .jit import array, exclusive, parallel, serial
+from .jit import array, exclusive, parallel, serial, target
 
 TRUNCATE = 3.0  # as in the reference
 
@@ -81,7 +81,7 @@ def shrink(images: Tensor, shape: Sequence[int], sigma: Sequence[float]) -> Tens
         sizes = list(result.shape)
         sizes[axis + 1] = m
         out = torch.empty(sizes, dtype=torch.float32)
-        along(array(result), *_sums(n, m, s), array(out))
+        along(array(result), *_sums(n, m, s), target(out))
         result = out
     return result.to(torch.float32, copy=result is images)
 

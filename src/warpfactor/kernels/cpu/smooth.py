@@ -12,7 +12,7 @@ from numba import prange
 from torch import Tensor
 
 from ..taps import gaussian_kernel
-from .jit import array, exclusive, parallel, serial
+from .jit import exclusive, parallel, serial, target
 
 IDENTITY = np.ones(1, np.float32)
 
@@ -185,7 +185,7 @@ def smooth_gaussian(
         np.asarray(gaussian_kernel(s, truncate, tail), np.float32) if s > 0 and n > 1 else IDENTITY
         for s, n in zip(sigma, field.shape[1:], strict=True)
     )
-    _gaussian(array(field), taps, boundary == "zero")
+    _gaussian(target(field), taps, boundary == "zero")
     return field
 
 
@@ -193,5 +193,5 @@ def smooth_gaussian(
 def smooth_box(field: Tensor, radius: Sequence[int]) -> Tensor:
     """Mean over (2r+1)-windows in place, truncated at the border; see the reference."""
     reach: Any = tuple(min(int(r), n - 1) for r, n in zip(radius, field.shape[1:], strict=True))
-    _box(array(field), reach)
+    _box(target(field), reach)
     return field

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from warpfactor.kernels.reference.statistics import Tally, neighbours
 
-from .jit import NO_MASK, array, exclusive, parallel, serial
+from .jit import NO_MASK, array, exclusive, inline, parallel, serial
 
 CHUNK = 1 << 16  # values that are summed before sums are added; fixed, so that threads do not matter
 PARTS = 4  # histograms that are filled side by side
@@ -59,6 +59,12 @@ def _tally(values, mask, masked, logarithm, low, high, out):  # type: ignore[no-
         out[0, k], out[1, k], out[2, k], out[3, k], out[4, k], out[5, k] = count, folded, least, most, total, squares
 
 
+@inline
+def ordered(bits):  # type: ignore[no-untyped-def]
+    """The bits of a float32 as a number that is ordered as the values are."""
+    return bits ^ ((bits >> 31) & 0x7FFFFFFF)
+
+
 @parallel
 def _upper(keys, mask, masked, counts):  # type: ignore[no-untyped-def]
     n, parts = keys.size, counts.shape[0]
@@ -66,8 +72,7 @@ def _upper(keys, mask, masked, counts):  # type: ignore[no-untyped-def]
         for i in range(part * n // parts, (part + 1) * n // parts):
             if masked and mask[i] == 0:
                 continue
-            b = keys[i]
-            key = b ^ ((b >> 31) & 0x7FFFFFFF)
+            key = ordered(keys[i])
             counts[part, (key >> 16) + 0x8000] += 1
 
 
@@ -78,8 +83,7 @@ def _lower(keys, mask, masked, slots, counts):  # type: ignore[no-untyped-def]
         for i in range(part * n // parts, (part + 1) * n // parts):
             if masked and mask[i] == 0:
                 continue
-            b = keys[i]
-            key = b ^ ((b >> 31) & 0x7FFFFFFF)
+            key = ordered(keys[i])
             slot = slots[(key >> 16) + 0x8000]
             if slot >= 0:
                 counts[part, slot, key & 0xFFFF] += 1
@@ -91,7 +95,8 @@ def tally(values: Tensor, *, mask: Tensor | None = None, log_range: tuple[float,
     flat = array(values.to(torch.float32)).ravel()
     out = np.empty((6, -(-flat.size // CHUNK)))
     low, high = log_range or (0.0, 0.0)
-    _tally(flat, _flat_mask(mask), mask is not None, log_range is not None, np.float32(low), np.float32(high), out)
+    inside, masked = _flat_mask(mask, values), mask is not None
+    _tally(flat, inside, masked, log_range is not None, np.float32(low), np.float32(high), out)
     if not out.shape[1]:
         return Tally(0, 0, float("inf"), float("-inf"), 0.0, 0.0)
     count, folded, least, most, total, squares = out
@@ -102,7 +107,8 @@ def tally(values: Tensor, *, mask: Tensor | None = None, log_range: tuple[float,
 @exclusive
 def percentiles(values: Tensor, ranks: Sequence[float], *, mask: Tensor | None = None) -> list[float]:
     """The values below which `ranks` percent of all lie; see the reference."""
-    keys, inside, masked = array(values.to(torch.float32)).ravel().view(np.int32), _flat_mask(mask), mask is not None
+    keys = array(values.to(torch.float32)).ravel().view(np.int32)
+    inside, masked = _flat_mask(mask, values), mask is not None
     counts = np.zeros((PARTS, DIGITS), np.int64)
     _upper(keys, inside, masked, counts)
     upper = np.cumsum(counts.sum(0))
@@ -122,10 +128,12 @@ def percentiles(values: Tensor, ranks: Sequence[float], *, mask: Tensor | None =
     return [value[low] + (value[high] - value[low]) * share for low, high, share in places]
 
 
-def _flat_mask(mask: Tensor | None) -> Any:
-    """The mask as bytes in a row; a bool tensor is not copied for it."""
+def _flat_mask(mask: Tensor | None, values: Tensor) -> Any:
+    """The mask of the values as bytes in a row; a bool tensor is not copied for it."""
     if mask is None:
         return NO_MASK.ravel()
+    if mask.numel() != values.numel():
+        raise ValueError(f"a mask of {tuple(mask.shape)} does not fit values of {tuple(values.shape)}")
     return array(mask if mask.dtype == torch.bool else mask.to(torch.uint8)).ravel().view(np.uint8)
 
 
