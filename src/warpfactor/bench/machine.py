@@ -46,3 +46,9 @@ def _memory_gb() -> float | None:
         return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30), 1)
     except (AttributeError, ValueError, OSError):
         return None
+
+
+def environment(threads: int) -> dict[str, str]:
+    """The environment of a process in which every library keeps to its threads, from its import on."""
+    names = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS")
+    return {**os.environ, **dict.fromkeys(names, str(threads))}

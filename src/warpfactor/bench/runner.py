@@ -24,7 +24,7 @@ from typing import IO, Any
 
 import warpfactor
 from warpfactor.bench.dataset import Case
-from warpfactor.bench.machine import cores
+from warpfactor.bench.machine import cores, environment
 from warpfactor.bench.method import Method
 from warpfactor.bench.run import FAILED, Job, Run, make_job, read_run, write_run
 from warpfactor.bench.worker import REASON
@@ -228,7 +228,7 @@ def _run_once(job: Job, folder: Path, how: Options, processes: _Processes) -> Ru
     output.unlink(missing_ok=True)
     request = _request(job, folder, how)
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
-        process = processes.start(log, _environment(how.threads_each))
+        process = processes.start(log, environment(how.threads_each))
         try:
             process.communicate(json.dumps(request), timeout=how.timeout_s)
             code: int | None = process.returncode
@@ -279,9 +279,3 @@ def _write_failure(request: Mapping[str, Any], code: int | None, log: Sequence[s
         reason = f"The process ended with code {code}: {log[-1] if log else 'it said nothing'}"
     entries = {name: part for name, part in request.items() if name not in ("output", "keep")}
     write_run({**entries, "status": FAILED, "reason": reason, "log": list(log[-_LOG_LINES:])}, output)
-
-
-def _environment(threads: int) -> dict[str, str]:
-    """The environment of a run: every library keeps to its threads, from its import on."""
-    names = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS")
-    return {**os.environ, **dict.fromkeys(names, str(threads))}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -11,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from warpfactor.bench.machine import environment
 from warpfactor.bench.runner import code_hash
 from warpfactor.bench.speed_job import Job
 from warpfactor.io import atomic_path
@@ -62,19 +62,13 @@ def run_all(
 def _run(job: Job) -> Measurement:
     command = [sys.executable, "-m", "warpfactor.bench.speed_worker"]
     done = subprocess.run(
-        command, input=json.dumps(asdict(job)), capture_output=True, text=True, env=_environment(job.threads)
+        command, input=json.dumps(asdict(job)), capture_output=True, text=True, env=environment(job.threads)
     )
     if done.returncode == 0:
         return Measurement(job, json.loads(done.stdout.splitlines()[-1]))
     said = done.stderr.strip().splitlines()
     killed = f"The process was killed by signal {-done.returncode}; signal 9 usually means that the memory was full."
     return Measurement(job, {}, killed if done.returncode < 0 else said[-1] if said else "It said nothing.")
-
-
-def _environment(threads: int) -> dict[str, str]:
-    """Every library keeps to its threads, from its import on."""
-    names = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS")
-    return {**os.environ, **dict.fromkeys(names, str(threads))}
 
 
 def _write(measurement: Measurement, path: Path) -> None:

@@ -124,4 +124,3 @@ SWEEPS = {
     ),
 }
 SWEEP_DEFAULT = 0.8715  # LUMIR with the default damping, table 1
-TILES = ((1, 0.8716), (2, 0.8626), (7, 0.828), (10, 0.828))  # figure 2, as far as its text has numbers
