@@ -9,8 +9,10 @@ import pytest
 
 from warpfactor.bench import accuracy
 from warpfactor.bench.figures import COLOURS, MARKERS, style
+from warpfactor.bench.method import OURS
 from warpfactor.bench.metric import DICE, TRE
 from warpfactor.bench.run import DONE, FAILED, Run
+from warpfactor.bench.runner import code_hash
 from warpfactor.bench.tables import Column, Table, to_csv, to_markdown
 
 
@@ -74,6 +76,13 @@ def test_every_file_is_written(tmp_path):
     text = (tmp_path / "accuracy.md").read_text(encoding="utf-8")
     assert "| brain | other | 2 | 0.7250 |" in text and "The memory is full." in text
     assert (tmp_path / "accuracy.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_runs_of_other_code_are_named_in_the_page(tmp_path):
+    for code, said in ((code_hash(), False), ("another", True)):
+        run = Run("x", "g", "default", DONE, figures={"dice": 0.5}, entries={"tool": OURS, "code": code})
+        accuracy.write([run], tmp_path / code)
+        assert ("1 runs of ours" in (tmp_path / code / "accuracy.md").read_text(encoding="utf-8")) == said
 
 
 def test_one_run_and_no_score_at_all_still_make_tables(tmp_path):

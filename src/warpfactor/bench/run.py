@@ -74,7 +74,10 @@ class Run:
 
 
 def make_job(case: Case, method: Method, *, masks: bool = False, initial: Path | None = None) -> Job:
-    """A run of a method on a case. Its key changes with the settings, the tool's version, the files and the scores."""
+    """A run of a method on a case. Its key changes with settings, files, scores and a peer's version.
+
+    It does not change with our own code; runs note that, and tables say so (`made_by_other_code`).
+    """
     settings = method.settings_for(case)
     initial = initial if method.tool == OURS else None
     decides = {

@@ -25,7 +25,7 @@ from typing import IO, Any
 import warpfactor
 from warpfactor.bench.dataset import Case
 from warpfactor.bench.machine import cores, environment
-from warpfactor.bench.method import Method
+from warpfactor.bench.method import OURS, Method
 from warpfactor.bench.run import FAILED, Job, Run, make_job, read_run, write_run
 from warpfactor.bench.worker import REASON
 from warpfactor.errors import FileError, InputError
@@ -143,6 +143,11 @@ def code_hash() -> str:
     places = [root / name for name in _SOURCES]
     files = [f for place in places for f in (sorted(place.rglob("*.py")) if place.is_dir() else [place])]
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
+
+
+def made_by_other_code(runs: Sequence[Run]) -> int:
+    """How many finished runs of ours come from other sources than are installed now."""
+    return sum(run.done and run.entries.get("tool") == OURS and run.entries.get("code") != code_hash() for run in runs)
 
 
 def _existing(job: Job, folder: Path, how: Options) -> Run | None:

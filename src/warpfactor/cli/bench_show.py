@@ -78,17 +78,16 @@ def print_tables(tables: Sequence[Table]) -> None:
 
 def print_end(runs: Sequence[Run], written: Sequence[Path]) -> None:
     """Where the results are, and what to be careful about."""
-    from warpfactor.bench.method import OURS
-    from warpfactor.bench.runner import code_hash
+    from warpfactor.bench.runner import made_by_other_code
 
     typer.echo(f"\nWritten   {', '.join(str(path) for path in written)}")
     failed = [run for run in runs if not run.done]
     if failed:
         typer.echo(f"Failed    {len(failed)} of {len(runs)} runs; --retry-failed runs them again.")
-    old = [r for r in runs if r.done and r.entries.get("tool") == OURS and r.entries.get("code") != code_hash()]
+    old = made_by_other_code(runs)
     if old:
         typer.echo(
-            f"Careful   {len(old)} runs in this folder were made by other code of warpfactor than is installed now; "
+            f"Careful   {old} runs in this folder were made by other code of warpfactor than is installed now; "
             "--again runs everything again."
         )
 

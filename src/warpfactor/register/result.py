@@ -289,6 +289,8 @@ def _figures_to_dict(figures: Figures) -> dict[str, Any]:
 def _stage_to_dict(stage: Stage) -> dict[str, Any]:
     """A stage with its history turned into columns: a list per quantity is a third of a list of records."""
     plain: dict[str, Any] = to_plain(dataclasses.replace(stage, history=()))
+    # Infinite where images do not overlap: as a number, which becomes null in a file.
+    plain |= {"cost_before": stage.cost_before, "cost_after": stage.cost_after}
     plain["start_costs"] = dict(stage.start_costs)
     plain["history"] = {
         column.name: [getattr(record, column.name) for record in stage.history]

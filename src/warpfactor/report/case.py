@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from warpfactor.transform import Affine, Chain, Transform, Warp
 
 SIDES = ("fixed", "moving")
 MASK = "fixed_mask"
+COSTS = ("cost_before", "cost_after")
 
 
 @dataclass(frozen=True)
@@ -81,9 +83,20 @@ def from_registration(
         warp=found.warp,
         inverse_warp=found.inverse_warp,
         fixed_grid=found.fixed_grid,
-        entries={**found.to_dict(), **(extra or {})},
+        entries=_with_known_costs({**found.to_dict(), **(extra or {})}),
         missing={},
     )
+
+
+def _with_known_costs(entries: Mapping[str, Any]) -> dict[str, Any]:
+    """Entries with None for every cost of a stage that is no finite number: the images did not overlap there."""
+    stages = [{**stage, **{key: _finite(stage[key]) for key in COSTS}} for stage in entries["stages"]]
+    return {**entries, "stages": stages}
+
+
+def _finite(value: Any) -> float | None:
+    """Older files have the text "inf"."""
+    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
 
 
 def _placed(source: Any, grid: Grid, name: str) -> Image:
@@ -113,7 +126,7 @@ def from_folder(folder: str | Path, *, fixed: str | Path | None = None, moving: 
         warp=_warp(saved.transform),
         inverse_warp=_warp(saved.inverse),
         fixed_grid=saved.fixed_grid,
-        entries=saved.entries,
+        entries=_with_known_costs(saved.entries),
         missing=missing,
     )
 

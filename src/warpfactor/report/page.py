@@ -247,7 +247,7 @@ def _stage(stage: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "title": _capital(stage["name"]),
         "metric": stage["metric"].upper(),
-        "before": _cost(stage["cost_before"]),
+        "before": "no overlap" if stage["cost_before"] is None else _cost(stage["cost_before"]),
         "after": _cost(stage["cost_after"]),
         "iterations": len(accepted),
         "rejected": sum(not kept for kept in accepted),
