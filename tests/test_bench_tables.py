@@ -80,9 +80,16 @@ def test_every_file_is_written(tmp_path):
 
 def test_runs_of_other_code_are_named_in_the_page(tmp_path):
     for code, said in ((code_hash(), False), ("another", True)):
-        run = Run("x", "g", "default", DONE, figures={"dice": 0.5}, entries={"tool": OURS, "code": code})
+        run = Run("x", "g", "default", DONE, figures={"dice": 0.5, "wall_s": 1.0}, entries={"tool": OURS, "code": code})
         accuracy.write([run], tmp_path / code)
         assert ("1 runs of ours" in (tmp_path / code / "accuracy.md").read_text(encoding="utf-8")) == said
+
+
+def test_a_warp_that_was_left_out_is_named_in_the_page(tmp_path):
+    stages = {"details": {"stages": [{"name": "affine", "kept": True}, {"name": "deformable", "kept": False}]}}
+    run = Run("x", "g", "adam", DONE, figures={"dice": 0.5, "wall_s": 1.0}, entries=stages)
+    accuracy.write([run], tmp_path)
+    assert "start is scored: adam on x." in (tmp_path / "accuracy.md").read_text(encoding="utf-8")
 
 
 def test_one_run_and_no_score_at_all_still_make_tables(tmp_path):

@@ -262,7 +262,7 @@ def test_demons_step_is_the_same_in_millimetres():
 def test_paper_rejection_restores_the_warp_and_raises_damping():
     settings = replace(PAPER, damping=Paper(increase=4.0, tolerance=0.0, cap=1.0), step=2.0, iterations=(30, 0))
     records = run(settings).records
-    rejected = [i for i, r in enumerate(records) if not r.accepted]
+    rejected = [i for i, r in enumerate(records[:-1]) if not r.accepted]
     assert rejected
     for i in rejected:
         after = records[i + 1]
@@ -271,6 +271,23 @@ def test_paper_rejection_restores_the_warp_and_raises_damping():
             kept = [r.cost for r in records[:i] if r.accepted][-1]
             assert after.cost == pytest.approx(kept, rel=1e-6)
     assert max(r.damping for r in records) <= 1.0
+
+
+def test_rejection_that_rejects_nothing_changes_nothing():
+    """λ goes from level to level as it does without rejection, to the bit."""
+    with_it, without = (run(replace(PAPER, damping=Paper(tolerance=t))) for t in (1e9, None))
+    assert torch.equal(with_it.displacement, without.displacement)
+    assert with_it.records[-1].damping == without.records[-1].damping
+
+
+def test_a_last_step_that_is_rejected_is_recorded():
+    damping = Paper(increase=4.0, tolerance=0.0, cap=1.0)
+    for limit in range(5, 25):
+        records = run(replace(PAPER, damping=damping, step=2.0, levels=(1,), iterations=(limit,))).records
+        if records[-1].iteration == limit:
+            assert not records[-1].accepted
+            return
+    raise AssertionError("no run ended with a rejected step")
 
 
 def test_lm_allocates_one_field_besides_the_warp_and_rejection_one_more(monkeypatch):

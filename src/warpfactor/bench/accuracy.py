@@ -9,7 +9,7 @@ from warpfactor.bench import machine
 from warpfactor.bench.figures import Panel, draw_scatters
 from warpfactor.bench.metric import ACCURACY, DICE, FOLDED, SD_LOG_J, SHOWN, TRE_MEDIAN, WALL, Metric
 from warpfactor.bench.run import Run
-from warpfactor.bench.runner import made_by_other_code
+from warpfactor.bench.runner import cautions
 from warpfactor.bench.stats import compare, summarize
 from warpfactor.bench.tables import Column, Table, Value, write_tables
 
@@ -172,7 +172,4 @@ def _notes(runs: Sequence[Run], title: str) -> str:
         )
     if crowded:
         lines.append("Several runs shared the machine, so compare times with care.")
-    old = made_by_other_code(runs)
-    if old:
-        lines.append(f"{old} runs of ours were made by other code of warpfactor than wrote this page.")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *cautions(runs)]) + "\n"

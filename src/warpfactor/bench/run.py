@@ -72,6 +72,12 @@ class Run:
     def done(self) -> bool:
         return self.status == DONE
 
+    @property
+    def left_out(self) -> bool:
+        """Whether the warp was less alike than its start at full resolution, so that the start is what is scored."""
+        stages = self.entries.get("details", {}).get("stages", [])
+        return any(not stage.get("kept", True) for stage in stages)
+
 
 def make_job(case: Case, method: Method, *, masks: bool = False, initial: Path | None = None) -> Job:
     """A run of a method on a case. Its key changes with settings, files, scores and a peer's version.

@@ -145,6 +145,18 @@ def code_hash() -> str:
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
 
 
+def cautions(runs: Sequence[Run]) -> list[str]:
+    """Sentences on what a reader of these runs would not guess."""
+    old, unused = made_by_other_code(runs), [f"{run.method} on {run.case}" for run in runs if run.left_out]
+    found = [f"{old} runs of ours were made by other code of warpfactor than wrote this page."] if old else []
+    if unused:
+        found.append(
+            "In these runs the warp had a higher cost at full resolution than its start and was left out, so that the "
+            f"start is scored: {', '.join(unused)}."
+        )
+    return found
+
+
 def made_by_other_code(runs: Sequence[Run]) -> int:
     """How many finished runs of ours come from other sources than are installed now."""
     return sum(run.done and run.entries.get("tool") == OURS and run.entries.get("code") != code_hash() for run in runs)

@@ -150,8 +150,11 @@ class LevelSolver:
                 else:
                     warp, previous, field = field, warp, previous
             if previous is not None and iterations:
-                accepted, state = rule.judge(state, self.cost.linearize(warp, self.matrix).cost)
-                warp = warp if accepted else previous
+                point = self.cost.linearize(warp, self.matrix)
+                accepted, judged = rule.judge(state, point.cost)
+                if not accepted:  # else λ goes to the next level as it would without rejection
+                    course.record(factor, iterations, point, state.damping, accepted=False)
+                    warp, state = previous, judged
         except KeyboardInterrupt:
             if not course.keep_interrupted:
                 raise

@@ -12,7 +12,7 @@ from warpfactor.bench.paper.experiment import Experiment, Plan, Report
 from warpfactor.bench.paper.modes import DAMPING, PAPER
 from warpfactor.bench.paper.study import Study
 from warpfactor.bench.run import Run
-from warpfactor.bench.runner import made_by_other_code
+from warpfactor.bench.runner import cautions
 from warpfactor.bench.tables import write_tables
 from warpfactor.errors import WarpfactorError
 from warpfactor.register.recipes import recipe as find_recipe
@@ -43,9 +43,7 @@ def _page(experiment: Experiment, report: Report, study: Study, picture: Path | 
     if experiment.needs_data:
         parts += [_pairs(study), _protocol(study, report.runs)]
     parts += report.notes
-    old = made_by_other_code(report.runs)
-    if old:
-        parts.append(f"{old} runs of ours were made by other code of warpfactor than wrote this page.")
+    parts += cautions(report.runs)
     if picture is not None:
         parts.append(f"![{experiment.title}]({picture.name})")
     return parts
