@@ -137,6 +137,15 @@ def test_main_has_means_pairs_won_and_the_outlier(table, runner, tmp_path):
 def test_few_pairs_make_no_clear_difference(table, runner, tmp_path):
     _, found = run("main", pairs_of(table, 5), tmp_path)
     assert {row["clear"] for row in found["differences"]} == {"too few"}
+    _, found = run("labels", pairs_of(table, 5), tmp_path)
+    assert {(row["better"], row["clearly_better"], row["clearly_worse"]) for row in found["overview"]} == {
+        (2, "too few", "too few")
+    }
+
+
+def test_one_pair_has_no_outlier(table, runner, tmp_path):
+    _, found = run("main", pairs_of(table, 1), tmp_path)
+    assert not any("outlier" in row for row in found["summary"])
 
 
 def test_a_pair_may_name_a_recipe_of_its_own(table, runner, tmp_path):

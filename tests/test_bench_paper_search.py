@@ -102,11 +102,16 @@ def test_tune_and_transfer_report_every_dataset(case, runner, tmp_path):
     assert (target["group"], source["group"]) == ("a", "b") and source["LM-transfer"] is None
     assert target["LM-tuned"] >= target["LM"] and source["LM-tuned"] >= source["LM"]
     assert report.draw(tmp_path / "transfer.png").stat().st_size > 1000
+    assert {r["group"] for r in tables["differences"] if r["method"] == "LM-transfer"} == {"a"}
     tuned = EXPERIMENTS["tune"].run(make(case, tmp_path, trials=12))
     named = {table.name: table for table in tuned.tables}
     assert len(named["trials"].rows) == 24 and [row["group"] for row in named["best"].rows] == ["a", "b"]
     assert named["best"].rows[0]["mean"] == pytest.approx(target["LM-tuned"])
     assert tuned.draw(tmp_path / "tune.png").stat().st_size > 1000
+    assert "λ₀ of the best 5" in [column.title for column in named["best"].columns]
+    few = EXPERIMENTS["tune"].run(make(case, tmp_path / "few", trials=2))
+    best = next(table for table in few.tables if table.name == "best")
+    assert "λ₀ of the best 2" in [column.title for column in best.columns]
 
 
 def test_a_transfer_needs_two_datasets_and_a_known_source(case, runner, tmp_path):

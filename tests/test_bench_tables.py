@@ -8,7 +8,7 @@ import math
 import pytest
 
 from warpfactor.bench import accuracy
-from warpfactor.bench.figures import COLOURS, MARKERS, style
+from warpfactor.bench.figures import COLOURS, MARKERS, add_legend, style
 from warpfactor.bench.method import OURS
 from warpfactor.bench.metric import DICE, TRE
 from warpfactor.bench.run import DONE, FAILED, Run
@@ -36,12 +36,14 @@ def test_means_differences_and_failures():
     assert [row["case"] for row in pairs.rows] == ["b1", "b1", "b2", "b2", "l1"]
     brain, other, lung = means.rows
     assert (brain["count"], brain["method"], lung["group"]) == (2, "default", "lung")
-    assert brain["dice"] == pytest.approx(0.625) and brain["worst"] == pytest.approx(0.6)
+    assert brain["dice"] == pytest.approx(0.625) and brain["dice_worst"] == pytest.approx(0.6)
     assert other["dice"] == pytest.approx(0.725) and math.isnan(other["tre_mean_mm"])
     assert lung["tre_mean_mm"] == 1.5
     first = differences.rows[0]
     assert (first["method"], first["figure"], first["won"]) == ("other", "Dice", "2 / 2")
     assert first["mean"] == pytest.approx(0.1) and first["low"] == pytest.approx(0.1)
+    assert {row["clear"] for row in differences.rows} == {"too few"}
+    assert {row["figure"] for row in differences.rows} == {"Dice", "SD log J", "folded", "wall s"}
     assert failures.rows == ({"group": "lung", "case": "l1", "method": "other", "reason": "The memory is full."},)
 
 
@@ -49,6 +51,54 @@ def test_columns_without_values_are_left_out():
     table = accuracy.pair_table([run for run in runs() if run.group == "brain"])
     keys = [column.key for column in table.columns]
     assert "dice" in keys and "tre_mean_mm" not in keys and "hd95_mm" not in keys
+
+
+def test_spreads_stand_right_of_what_they_are_of():
+    """Also where there are landmarks only, or labels and landmarks."""
+    titles = [column.title for column in accuracy.mean_table(runs()).columns]
+    assert titles[3:6] == ["Dice", "Dice SD", "Dice worst"] and titles[6:8] == ["TRE mm", "TRE mm worst"]
+    lung = [column.key for column in accuracy.mean_table(runs()[4:]).columns]
+    assert lung[2:5] == ["count", "tre_mean_mm", "tre_mean_mm_worst"]
+
+
+def test_six_pairs_are_enough_for_a_clear_difference():
+    made = [
+        Run(f"p{n}", "g", method, DONE, figures={"dice": 0.5 + gain + 0.001 * n * gain})
+        for n in range(6)
+        for method, gain in (("a", 0.0), ("b", 0.1))
+    ]
+    (row,) = accuracy.difference_table(made).rows
+    assert row["clear"] == "yes"
+
+
+def test_no_two_columns_have_the_same_title():
+    both = {"dice": 0.5, "dice_before": 0.3, "tre_mean_mm": 1.5, "tre_mean_before_mm": 5.0}
+    titles = [column.title for column in accuracy.pair_table([Run("x", "g", "m", DONE, figures=both)]).columns]
+    assert len(set(titles)) == len(titles) and "TRE mm before" in titles
+
+
+def test_labels_and_landmarks_are_both_drawn():
+    both = Run("x", "g", "m", DONE, figures={"dice": 0.5, "tre_mean_mm": 1.5, "wall_s": 1.0})
+    assert [row[0].y for row in accuracy.scatters([both])] == [DICE, TRE]
+
+
+def test_missing_times_do_not_stop_the_picture(tmp_path):
+    written = accuracy.write([Run("x", "g", "m", DONE, figures={"dice": 0.5})], tmp_path)
+    assert tmp_path / "accuracy.png" in written
+
+
+def test_a_legend_is_never_wider_than_its_figure():
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4.4, 4.0), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    names = ("LM", "LM-transfer", "LM-tuned", "default", "a much longer name of a method")
+    add_legend(figure, {name: axes.plot([0, 1])[0] for name in names})
+    figure.draw_without_rendering()
+    extent = figure.legends[0].get_window_extent()
+    assert len(figure.legends) == 1 and extent.x0 >= 0 and extent.x1 <= figure.bbox.width
 
 
 def test_a_group_is_judged_by_what_it_has():

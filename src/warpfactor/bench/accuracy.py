@@ -7,13 +7,14 @@ from pathlib import Path
 
 from warpfactor.bench import machine
 from warpfactor.bench.figures import Panel, draw_scatters
-from warpfactor.bench.metric import ACCURACY, DICE, FOLDED, SD_LOG_J, SHOWN, TRE_MEDIAN, WALL, Metric
+from warpfactor.bench.metric import ACCURACY, DICE, FOLDED, HD95, SD_LOG_J, SHOWN, TRE_MEDIAN, WALL, Metric
 from warpfactor.bench.run import Run
 from warpfactor.bench.runner import cautions
-from warpfactor.bench.stats import compare, summarize
+from warpfactor.bench.stats import ENOUGH, compare, summarize
 from warpfactor.bench.tables import Column, Table, Value, write_tables
 
 NAME = "accuracy"
+COMPARED = (*ACCURACY, HD95, TRE_MEDIAN, SD_LOG_J, FOLDED, WALL)
 BEFORE = {"dice": "dice_before", "tre_mean_mm": "tre_mean_before_mm", "mi_nats": "mi_before_nats"}
 
 
@@ -45,23 +46,25 @@ def pair_table(runs: Sequence[Run]) -> Table:
 
 
 def mean_table(runs: Sequence[Run]) -> Table:
-    """One row per group and method: means, and of the accuracy also SD and worst."""
+    """One row per group and method: means, and of every accuracy also SD and worst, right after it."""
     rows = []
     for (group, method), own in by_group_and_method(runs).items():
         row: dict[str, Value] = {"group": group, "method": method, "count": len(own)}
         row |= {metric.key: summarize(values(own, metric)).mean for metric in SHOWN}
-        if (accuracy := accuracy_of(own)) is not None:
-            found = summarize(values(own, accuracy), higher_is_better=bool(accuracy.higher_is_better))
-            row |= {"sd": found.sd, "worst": found.worst}
+        for metric in ACCURACY:
+            found = summarize(values(own, metric), higher_is_better=bool(metric.higher_is_better))
+            row |= {f"{metric.key}_sd": found.sd, f"{metric.key}_worst": found.worst}
         rows.append(row)
     head = (Column("group", "data"), Column("method", "method"), Column("count", "pairs"))
-    spread = (Column("sd", "SD of pairs", 4), Column("worst", "worst pair", 4))
-    figures = [Column(metric.key, metric.title, metric.digits) for metric in SHOWN]
-    return Table("means", "Means", (*head, *figures[:1], *spread, *figures[1:]), tuple(rows)).without_empty_columns()
+    figures = [column for metric in SHOWN for column in _mean_columns(metric)]
+    return Table("means", "Means", (*head, *figures), tuple(rows)).without_empty_columns()
 
 
 def difference_table(runs: Sequence[Run]) -> Table:
-    """Each method against the first, on the pairs that both have, with 95 % bootstrap intervals."""
+    """Each method against the first, on the pairs that both have, with 95 % bootstrap intervals.
+
+    Below `stats.ENOUGH` pairs an interval is hardly more than the range of the pairs; the last column says so.
+    """
     rows = []
     groups = by_group_and_method(runs)
     first = next(iter(runs)).method if runs else ""
@@ -69,13 +72,13 @@ def difference_table(runs: Sequence[Run]) -> Table:
         other = groups.get((group, first))
         if method == first or other is None:
             continue
-        for metric in (*ACCURACY, TRE_MEDIAN, SD_LOG_J, WALL):
+        for metric in COMPARED:
             found = compare(
                 by_case(own, metric), by_case(other, metric), higher_is_better=bool(metric.higher_is_better)
             )
             if found.count:
                 ends: dict[str, Value] = {"mean": found.mean, "low": found.low, "high": found.high}
-                counts: dict[str, Value] = {"won": f"{found.won} / {found.count}"}
+                counts: dict[str, Value] = {"won": f"{found.won} / {found.count}", "clear": found.verdict}
                 rows.append({"group": group, "method": method, "figure": metric.title, **ends, **counts})
     columns = (
         Column("group", "data"),
@@ -85,34 +88,32 @@ def difference_table(runs: Sequence[Run]) -> Table:
         Column("low", "95 % from", 4),
         Column("high", "to", 4),
         Column("won", "pairs won"),
+        Column("clear", "clear"),
     )
     return Table("differences", f"Differences from {first}", columns, tuple(rows))
 
 
 def failure_table(runs: Sequence[Run]) -> Table:
     """What failed, and why."""
-    columns = tuple(Column(key, key) for key in ("group", "case", "method", "reason"))
+    titles = {"group": "data", "case": "pair", "method": "method", "reason": "reason"}
+    columns = tuple(Column(key, title) for key, title in titles.items())
     rows = [{"group": r.group, "case": r.case, "method": r.method, "reason": r.reason} for r in runs if not r.done]
     return Table("failures", "Failed", columns, tuple(rows))
 
 
 def scatters(runs: Sequence[Run]) -> list[list[Panel]]:
-    """Per group: accuracy against regularity, and against time."""
+    """Per group: each accuracy that it has against regularity, and against time."""
     rows = []
     for group in dict.fromkeys(run.group for run in runs if run.done):
         own = [run for run in runs if run.group == group and run.done]
-        accuracy = accuracy_of(own)
-        if accuracy is None:
-            continue
         methods = {m: [r for r in own if r.method == m] for m in dict.fromkeys(run.method for run in own)}
-        rows.append([_panel(group, x, accuracy, methods) for x in (SD_LOG_J, WALL)])
+        rows += [[_panel(group, x, accuracy, methods) for x in (SD_LOG_J, WALL)] for accuracy in _accuracies(own)]
     return rows
 
 
 def accuracy_of(runs: Iterable[Run]) -> Metric | None:
     """What these runs are judged by: Dice if there are labels, else landmark error, else mutual information."""
-    known = {key for run in runs for key, value in run.figures.items() if value == value}
-    return next((metric for metric in ACCURACY if metric.key in known), None)
+    return next(iter(_accuracies(runs)), None)
 
 
 def by_group_and_method(runs: Sequence[Run]) -> dict[tuple[str, str], list[Run]]:
@@ -138,10 +139,26 @@ def sorted_runs(runs: Sequence[Run]) -> list[Run]:
     return sorted(runs, key=lambda run: cases[run.group, run.case])
 
 
+def _accuracies(runs: Iterable[Run]) -> list[Metric]:
+    known = {key for run in runs for key, value in run.figures.items() if value == value}
+    return [metric for metric in ACCURACY if metric.key in known]
+
+
 def _columns(metric: Metric) -> list[Column]:
     """Of a figure; of the accuracy also what it was before registration."""
     own = Column(metric.key, metric.title, metric.digits)
-    return [Column(BEFORE[metric.key], "before", metric.digits), own] if metric.key in BEFORE else [own]
+    if metric.key not in BEFORE:
+        return [own]
+    return [Column(BEFORE[metric.key], f"{metric.title} before", metric.digits), own]
+
+
+def _mean_columns(metric: Metric) -> list[Column]:
+    """Of the mean of a figure; of the accuracy also how far the pairs spread."""
+    own = Column(metric.key, metric.title, metric.digits)
+    if metric not in ACCURACY:
+        return [own]
+    titles = {"sd": "SD", "worst": "worst"}
+    return [own, *(Column(f"{metric.key}_{k}", f"{metric.title} {t}", metric.digits) for k, t in titles.items())]
 
 
 def _panel(group: str, x: Metric, y: Metric, methods: Mapping[str, Sequence[Run]]) -> Panel:
@@ -164,6 +181,7 @@ def _notes(runs: Sequence[Run], title: str) -> str:
         f"{DICE.title} is the mean over the labels that both native maps have, moved once by nearest neighbour. "
         f"{SD_LOG_J.title} and {FOLDED.title} (a fraction) are of the warp, inside the fixed mask, or where the fixed "
         "image differs from a constant border, or in the whole image.",
+        f"A difference is clear if its interval leaves out zero and at least {ENOUGH} pairs are behind it.",
     ]
     start = summarize([run.figures.get("start_memory_mb", float("nan")) for run in runs if run.done])
     if start.count:

@@ -53,9 +53,26 @@ def draw_scatters(rows: Sequence[Sequence[Panel]], path: Path) -> Path:
             _draw(axes, panel)
         for axes in axes_row[len(row) :]:
             axes.set_visible(False)
-    handles, labels = grid[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(4, max(1, len(labels))), frameon=False)
+    legends = [axes.get_legend_handles_labels() for axes in grid.flat]
+    named = {label: handle for handles, labels in legends for handle, label in zip(handles, labels, strict=True)}
+    add_legend(figure, named, title="small marks: pairs; large marks: means")
     return save(figure, path)
+
+
+def add_legend(figure: Any, named: Mapping[str, Any], *, title: str | None = None) -> None:
+    """One legend below all panels, in as many columns as the figure is wide enough for.
+
+    Args:
+        named: handles by label.
+    """
+    renderer = figure.canvas.get_renderer()
+    for columns in range(min(5, len(named)), 0, -1):
+        legend = figure.legend(
+            list(named.values()), list(named), loc="outside lower center", ncols=columns, frameon=False, title=title
+        )
+        if columns == 1 or legend.get_window_extent(renderer).width < figure.bbox.width:
+            return
+        legend.remove()
 
 
 def save(figure: Any, path: Path) -> Path:
@@ -73,12 +90,13 @@ def _draw(axes: Any, panel: Panel) -> None:
         axes.scatter(xs, ys, s=14, color=colour, marker=marker, alpha=0.45, linewidths=0)
         middle = ([sum(xs) / len(xs)], [sum(ys) / len(ys)]) if known else ([], [])
         axes.scatter(*middle, s=90, color=colour, marker=marker, edgecolors="white", label=method, zorder=3)
-    if panel.log_x and any(panel.points.values()):
+    if panel.log_x and any(x > 0 for points in panel.points.values() for x, _ in points):  # none if times are missing
         _make_logarithmic(axes.xaxis)
     axes.set_title(panel.title, fontsize=10)
     axes.set_xlabel(_with_direction(panel.x))
     axes.set_ylabel(_with_direction(panel.y))
     axes.grid(alpha=0.25)
+    axes.set_axisbelow(True)
 
 
 def _make_logarithmic(axis: Any) -> None:

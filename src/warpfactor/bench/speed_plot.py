@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from warpfactor.bench.figures import save, style
+from warpfactor.bench.figures import add_legend, save, style
 from warpfactor.bench.speed import Measurement
-from warpfactor.bench.speed_tables import is_plain
+from warpfactor.bench.speed_tables import NAMES, is_plain
 
 
 def draw(measurements: Sequence[Measurement], path: Path) -> Path | None:
@@ -28,7 +28,7 @@ def draw(measurements: Sequence[Measurement], path: Path) -> Path | None:
         _draw(grid[0][column], chosen, "seconds", 1e9, f"{metric.upper()}: time", "ns per voxel and iteration")
         _draw(grid[1][column], chosen, "peak_bytes", 1.0, f"{metric.upper()}: memory", "peak bytes per voxel")
     handles, labels = grid[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
+    add_legend(figure, dict(zip(labels, handles, strict=True)))
     return save(figure, path)
 
 
@@ -41,14 +41,19 @@ def _draw(axes: Any, chosen: Sequence[Measurement], name: str, factor: float, ti
             for m in chosen
             if m.job.optimizer == optimizer and m.figures[name] is not None
         ]
-        axes.plot([x for x, _ in points], [y for _, y in points], color=colour, marker=marker, label=optimizer)
+        axes.plot([x for x, _ in points], [y for _, y in points], color=colour, marker=marker, label=NAMES[optimizer])
     sizes = sorted({m.job.size for m in chosen})
     axes.set_xscale("log", base=2)
     axes.set_xticks(sizes, [str(size) for size in sizes])
     axes.minorticks_off()
-    axes.margins(y=0.1)
-    axes.set_ylim(bottom=0)
+    start_at_zero(axes)
     axes.set_title(title, fontsize=10)
     axes.set_xlabel("N of N x N x N voxels")
     axes.set_ylabel(unit)
     axes.grid(alpha=0.25)
+    axes.set_axisbelow(True)
+
+
+def start_at_zero(axes: Any) -> None:
+    """A y axis from zero to a little above the highest point, so that no marker is cut."""
+    axes.set_ylim(0, 1.08 * axes.dataLim.y1 if axes.dataLim.y1 > 0 else None)

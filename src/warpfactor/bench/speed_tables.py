@@ -11,6 +11,7 @@ from warpfactor.bench.speed_settings import window_of
 from warpfactor.bench.tables import Column, Table, Value
 
 MB = 1e6
+NAMES = {"lm": "LM", "adam": "Adam", "lm+rejection": "LM with rejection", "default": "default"}  # in figures
 _PLACE = (Column("place", "images"), Column("metric", "metric"), Column("optimizer", "optimizer"))
 
 

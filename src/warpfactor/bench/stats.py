@@ -11,6 +11,7 @@ import numpy as np
 from warpfactor.errors import InputError
 
 RESAMPLES, SEED, LEVEL = 10_000, 0, 0.95
+ENOUGH = 6  # pairs from which an interval counts: with fewer, all differ one way by chance in more than one of 20 cases
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,13 @@ class Paired:
     def clear(self) -> bool:
         """Whether the interval leaves out zero."""
         return self.low > 0 or self.high < 0
+
+    @property
+    def verdict(self) -> str:
+        """Whether the difference is clear, in a word for tables: yes, no, or too few cases to tell."""
+        if self.count < ENOUGH:
+            return "too few"
+        return "yes" if self.clear else "no"
 
 
 def summarize(values: Sequence[float], *, higher_is_better: bool = False) -> Summary:

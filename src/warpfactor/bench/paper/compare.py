@@ -13,7 +13,6 @@ from warpfactor.bench.tables import Column, Table, Value
 
 Groups = Mapping[tuple[str, str], Sequence[Run]]
 DIGITS = 4  # of accuracies
-ENOUGH = 6  # pairs from which an interval counts: with fewer, all differ one way by chance in more than one of 20 cases
 
 
 def metric_of(runs: Sequence[Run], group: str) -> Metric | None:
@@ -67,7 +66,8 @@ def _summary_row(groups: Groups, key: tuple[str, str], baseline: str, outliers_o
     if metric is None:
         return None
     found = summarize(values(own, metric), higher_is_better=bool(metric.higher_is_better))
-    outlier = worst_case(groups.get((group, outliers_of), ()), metric)
+    judged = groups.get((group, outliers_of), ())
+    outlier = worst_case(judged, metric) if len(judged) > 1 else ""
     rest = [run for run in own if run.case != outlier]
     won = paired(own, groups.get((group, baseline), ()), metric)
     return {
@@ -117,14 +117,13 @@ DIFFERENCE = (
 
 def difference(found: Paired) -> dict[str, Value]:
     """Values of the columns DIFFERENCE."""
-    told = "yes" if found.clear else "no"
     return {
         "difference": found.mean,
         "low": found.low,
         "high": found.high,
         "better": found.won,
         "worse": found.lost,
-        "clear": told if found.count >= ENOUGH else "too few",
+        "clear": found.verdict,
     }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from warpfactor.bench.figures import save, style
+from warpfactor.bench.figures import add_legend, save, style
 from warpfactor.bench.metric import Metric
 
 PANEL = (4.4, 3.5)  # inches
@@ -34,6 +34,7 @@ class Sheet:
         axes.set_xlabel(x)
         axes.set_ylabel(y)
         axes.grid(alpha=0.25)
+        axes.set_axisbelow(True)
         return axes
 
     def save(self, path: Path) -> Path:
@@ -42,11 +43,7 @@ class Sheet:
         for axes in self._grid.flat:
             for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
                 handles.setdefault(label, handle)
-        if handles:
-            columns = min(5, len(handles))
-            self._figure.legend(
-                list(handles.values()), list(handles), loc="outside lower center", ncols=columns, frameon=False
-            )
+        add_legend(self._figure, handles)
         return save(self._figure, path)
 
 
@@ -57,11 +54,17 @@ def curve(
     points: Sequence[tuple[float, float]],
     *,
     band: Sequence[tuple[float, float]] | None = None,
+    dashed: bool = False,
 ) -> None:
-    """A line with markers in the n-th style, and the band between two values at each point."""
+    """A line with markers in the n-th style, and the band between two values at each point.
+
+    Args:
+        dashed: so that a line below it shows.
+    """
     colour, marker = style(number)
     xs = [x for x, _ in points]
-    axes.plot(xs, [y for _, y in points], color=colour, marker=marker, markersize=4, label=label)
+    line = "--" if dashed else "-"
+    axes.plot(xs, [y for _, y in points], color=colour, marker=marker, markersize=4, ls=line, label=label)
     if band is not None:
         axes.fill_between(xs, [low for low, _ in band], [high for _, high in band], color=colour, alpha=0.15, lw=0)
 

@@ -12,7 +12,8 @@ from warpfactor.bench.paper.experiment import SIZES, Experiment, Report
 from warpfactor.bench.paper.study import Study
 from warpfactor.bench.speed import Measurement
 from warpfactor.bench.speed_job import Job, Plan
-from warpfactor.bench.speed_tables import efficiency_table, is_plain, iteration_table
+from warpfactor.bench.speed_plot import start_at_zero
+from warpfactor.bench.speed_tables import NAMES, efficiency_table, is_plain, iteration_table
 
 METRIC = "lncc"
 OPTIMIZERS = ("adam", "lm", "default")
@@ -55,8 +56,8 @@ def _draw(measurements: Sequence[Measurement], path: Path) -> Path:
         for number, optimizer in enumerate(OPTIMIZERS):
             own = [m for m in done if m.job.optimizer == optimizer and m.figures[key] is not None]
             if own:
-                draw.curve(axes, number, optimizer, [(m.job.size, m.figures[key] / unit) for m in own])
-        axes.set_ylim(bottom=0)
+                draw.curve(axes, number, NAMES[optimizer], [(m.job.size, m.figures[key] / unit) for m in own])
+        start_at_zero(axes)
     return sheet.save(path)
 
 

@@ -59,10 +59,7 @@ def _rows(runs: Sequence[Run], group: str, names: Mapping[int, str]) -> list[dic
         for method, other in COMPARISONS:
             found = compare_pairs(by_method[method], by_method[other], higher_is_better=True)
             row |= {_key(method, "difference"): found.mean, _key(method, "low"): found.low}
-            row |= {
-                _key(method, "high"): found.high,
-                _key(method, "clear"): found.clear and found.count >= compare.ENOUGH,
-            }
+            row |= {_key(method, "high"): found.high, _key(method, "clear"): found.verdict}
         rows.append(row)
     return rows
 
@@ -86,6 +83,7 @@ def _table(rows: Sequence[Mapping[str, Value]]) -> Table:
                 Column(_key(method, "difference"), f"{method} minus {other}", 4),
                 Column(_key(method, "low"), "95 % from", 4),
                 Column(_key(method, "high"), "to", 4),
+                Column(_key(method, "clear"), "clear"),
             )
         ),
     )
@@ -93,21 +91,22 @@ def _table(rows: Sequence[Mapping[str, Value]]) -> Table:
 
 
 def _overview(rows: Sequence[Mapping[str, Value]]) -> Table:
-    """On how many labels a method is better, and on how many clearly so."""
+    """On how many labels a method is better, and on how many clearly so, unless all have too few pairs to tell."""
     found: list[dict[str, Value]] = []
     for group in dict.fromkeys(str(row["group"]) for row in rows):
         own = [row for row in rows if row["group"] == group]
         for method, other in COMPARISONS:
-            differences = [(float(row[_key(method, "difference")] or 0), row[_key(method, "clear")]) for row in own]
+            gains = [(float(row[_key(method, "difference")] or 0), str(row[_key(method, "clear")])) for row in own]
+            known = any(verdict != "too few" for _, verdict in gains)
             found.append(
                 {
                     "group": group,
                     "method": method,
                     "other": other,
                     "labels": len(own),
-                    "better": sum(d > 0 for d, _ in differences),
-                    "clearly_better": sum(d > 0 and bool(clear) for d, clear in differences),
-                    "clearly_worse": sum(d < 0 and bool(clear) for d, clear in differences),
+                    "better": sum(gain > 0 for gain, _ in gains),
+                    "clearly_better": sum(g > 0 and v == "yes" for g, v in gains) if known else "too few",
+                    "clearly_worse": sum(g < 0 and v == "yes" for g, v in gains) if known else "too few",
                 }
             )
     titles = {"group": "data", "other": "against", "clearly_better": "clearly better", "clearly_worse": "clearly worse"}

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 from warpfactor.bench.tables import Column, Table, Value
 
+DIGITS = {"Adam MB": 1, "LM MB": 1, "saved %": 1, "LM faster": 2}  # of columns that have others than their table
+
 
 def _table(title: str, titles: Sequence[str], rows: Sequence[tuple[Value, ...]], *, digits: int = 4) -> Table:
-    columns = tuple(Column(each.replace(" ", "_").lower(), each, 1 if "MB" in each else digits) for each in titles)
+    columns = tuple(Column(each.replace(" ", "_").lower(), each, DIGITS.get(each, digits)) for each in titles)
     named = tuple({column.key: value for column, value in zip(columns, row, strict=True)} for row in rows)
     return Table("published", f"The paper's own numbers: {title}", columns, named)
 

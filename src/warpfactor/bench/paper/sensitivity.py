@@ -10,8 +10,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from warpfactor.bench.accuracy import values
+from warpfactor.bench.figures import style
 from warpfactor.bench.method import Method
 from warpfactor.bench.metric import DICE, SD_LOG_J, Metric
 from warpfactor.bench.paper import compare, draw
@@ -217,7 +219,7 @@ def _notes() -> list[str]:
         f"page); its λ₀ is {rule.initial:g}, swept by the same ratios as the paper's 0.006, and never below its floor, "
         f"{rule.floor:g}: there it changes nothing by construction, so the line `{FLOOR}` moves both. The largest "
         f"last λ shows where λ ran away. The grey line is the paper's on LUMIR, as a difference from its "
-        f"{SWEEP_DEFAULT:g}; the dashed lines are the paper's defaults."
+        f"{SWEEP_DEFAULT:g}. Upright lines mark defaults: dashed the paper's, dotted ours."
     ]
 
 
@@ -230,14 +232,22 @@ def _draw(rows: Sequence[Mapping[str, Value]], groups: Sequence[str], path: Path
         for column, (setting, symbol) in enumerate(SYMBOLS.items()):
             x = f"{symbol} / its default" if setting == "initial" else symbol
             title, figure = f"{group}: {symbol}", str(own[0]["figure"])
-            axes = sheet.axes(line, column, title=title, x=x, y=f"{figure} minus default's")
+            axes = sheet.axes(line, column, title=title, x=x, y=f"{figure}, change from its own default")
             _sweep(axes, [row for row in own if row["setting"] == setting])
             if figure == DICE.title:
                 _published(axes, setting)
             if setting == "initial":
                 draw.make_logarithmic(axes)
-            axes.axvline(1.0 if setting == "initial" else DAMPING[setting], color="0.75", lw=1, ls="--", zorder=0)
+            _mark_defaults(axes, setting)
     return sheet.save(path)
+
+
+def _mark_defaults(axes: Any, setting: str) -> None:
+    """Where the paper's default is, dashed, and ours, dotted in our colour; λ₀ is relative to both already."""
+    axes.axvline(1.0 if setting == "initial" else DAMPING[setting], color="0.75", lw=1, ls="--", zorder=0)
+    if setting != "initial":
+        colour, _ = style(list(MODES).index(DEFAULT))
+        axes.axvline(getattr(trust(), setting), color=colour, lw=1, ls=":", zorder=0)
 
 
 def _sweep(axes: object, rows: Sequence[Mapping[str, Value]]) -> None:
@@ -248,7 +258,7 @@ def _sweep(axes: object, rows: Sequence[Mapping[str, Value]]) -> None:
         points = [(float(row["x"] or 0), float(row["difference"] or 0)) for row in own]
         ends = [(_number(row["low"]), _number(row["high"])) for row in own]
         known = all(math.isfinite(low + high) for low, high in ends)
-        draw.curve(axes, number, mode, points, band=ends if known else None)
+        draw.curve(axes, number, mode, points, band=ends if known else None, dashed=mode in (ENDLESS, FLOOR))
 
 
 def _number(value: Value) -> float:

@@ -54,7 +54,7 @@ def _run(study: Study) -> Report:
     tables = [
         pair_table(runs),
         _table(runs, source.group),
-        compare.difference_table(runs, COMPARISONS),
+        compare.difference_table(_transferred(runs, source.group), COMPARISONS),
         best_table(list(searches.values())),
         published.TRANSFER,
         *compare.failures(everything),
@@ -76,6 +76,11 @@ def _runs(study: Study, found: Search, source: Search) -> list[Run]:
         ours(study.plan),
     ]
     return study.run(methods, found.cases, what=f"{found.group}: transferred and tuned settings")
+
+
+def _transferred(runs: Sequence[Run], source: str) -> list[Run]:
+    """Without the source's own settings on the source, which are its tuned ones."""
+    return [run for run in runs if (run.group, run.method) != (source, TRANSFER)]
 
 
 def _table(runs: Sequence[Run], source: str) -> Table:

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from warpfactor.bench import machine
-from warpfactor.bench.paper import compare
 from warpfactor.bench.paper.experiment import Experiment, Plan, Report
 from warpfactor.bench.paper.modes import DAMPING, PAPER
 from warpfactor.bench.paper.study import Study
 from warpfactor.bench.run import Run
 from warpfactor.bench.runner import cautions
+from warpfactor.bench.stats import ENOUGH
 from warpfactor.bench.tables import write_tables
 from warpfactor.errors import WarpfactorError
 from warpfactor.register.recipes import recipe as find_recipe
@@ -81,6 +81,6 @@ def _protocol(study: Study, runs: Sequence[Run]) -> str:
         f"μ⁺ = {DAMPING['increase']:g}, μ⁻ = {DAMPING['decrease']:g}, Adam with learning rate 0.5. Names of recipes "
         "(`default`, ...) are ours. SD is over pairs, with n - 1. Differences are paired, with 95 % bootstrap "
         "intervals over pairs; one is clear if its interval leaves out zero and at least "
-        f"{compare.ENOUGH} pairs are behind it."
+        f"{ENOUGH} pairs are behind it."
     )
     return text + (" Several runs shared the machine, so compare times with care." if crowded else "")
