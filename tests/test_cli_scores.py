@@ -219,6 +219,10 @@ def test_a_doubt_is_in_the_summary_and_for_programs(tmp_path):
     options = ("--recipe", "affine", *QUICK_OPTIONS[:6])
     images = (tmp_path / "a.nii.gz", tmp_path / "b.nii.gz")
     done = run("register", *images, "-o", tmp_path / "out", *options)
+    assert "          - After the affine stage the images are little alike" in done.stdout
+    assert done.stdout.count("After the affine stage") == 1
+    assert "below" not in done.stdout
+    done = run("register", *images, "-o", tmp_path / "bare", *options, "--no-report")
     assert any(line.startswith("Warning   After the affine stage") for line in done.stdout.splitlines())
     done = run("register", *images, "-o", tmp_path / "out", *options, "--json", "--force")
     last = json.loads(done.stdout.splitlines()[-1])

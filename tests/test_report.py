@@ -14,9 +14,11 @@ from pages import FLAT, SOLID, build, folded, registered, shifted, turned, write
 from small import QUICK_OPTIONS, write_pair
 from warpfactor.cli import app as cli
 from warpfactor.phantom import phantom
+from warpfactor.register.doubts import ADVICE
 from warpfactor.register.result import json_text
-from warpfactor.report import checks
-from warpfactor.report.case import from_registration, inputs_entry
+from warpfactor.report import checks, inputs_entry
+from warpfactor.report.case import from_registration
+from warpfactor.report.likeness import Alignment, Likeness
 from warpfactor.report.verdict import LIMITS, Verdict, grade
 
 RUNNER = CliRunner()
@@ -138,7 +140,8 @@ def test_the_course_and_the_scores_count():
         ({"interrupted": True}, "Course", "red"),
         ({"stages": left_out}, "Course", "amber"),
         ({"stages": falling}, "Course", "amber"),
-        ({"warnings": ["Little alike: look at it."]}, "Linear stage", "amber"),
+        ({"warnings": [f"Little alike. {ADVICE}"]}, "Linear stage", "amber"),
+        ({"warnings": ["Something else."]}, "Warning", "amber"),
         ({"labels": {"dice_mean_before": 0.6, "dice_mean_after": 0.3}}, "Labels", "red"),
         ({"labels": {"dice_mean_before": 0.6, "dice_mean_after": 0.58}}, "Labels", "amber"),
         ({"landmarks": worse}, "Landmarks", "red"),
@@ -150,6 +153,36 @@ def test_the_course_and_the_scores_count():
         assert check.level == level == verdict.level
         assert check.reason and check.advice, "what is not green says why, and what to do"
     assert judged(pair).level == "green"
+
+
+def course(pair, **changes):
+    stages = pair.found.to_dict()["stages"]
+    verdict = judged(pair, stages=[*stages[:-1], {**stages[-1], **changes}])
+    return next(check for check in verdict.checks if check.name == "Course")
+
+
+def test_settled_is_said_only_of_what_has_settled():
+    pair = registered()
+    assert course(pair).value == "the cost had nearly stopped falling", "it ran to its limits"
+    assert course(pair, levels=[[1.0, "no step lowered the cost"]]).value == "the cost had settled"
+    few = {"level": [1.0] * 3, "cost": [0.5, 0.4, 0.3], "accepted": [True] * 3}
+    assert course(pair, history=few).level == "grey"
+    assert "too few steps" in course(pair, history=few).value
+
+
+def test_problems_come_first_in_the_sentence_and_a_doubt_has_its_advice():
+    verdict = judged(registered(), warnings=[f"Little alike. {ADVICE}"])
+    assert verdict.sentence.startswith("the linear stage left doubts; ")
+    (check,) = verdict.problems
+    assert (check.reason, check.advice) == ("Little alike.", ADVICE)
+
+
+def test_a_warp_makes_up_for_an_affine_only_if_it_is_sound():
+    good, poor = Likeness(1.0, 0.5, 0.8), Likeness(1.0, 0.1, 0.2)
+    alignment = Alignment(before=poor, affine=poor, after=good, chance=poor, fresh=replace(good, information=0.3))
+    for warp, level, sentence in (("green", "amber", True), ("amber", "amber", False), ("red", "red", False)):
+        check = checks._affine(alignment, poor, alignment.fresh, warp)
+        assert (check.level, "made up for it" in check.reason) == (level, sentence)
 
 
 def test_limits_are_ordered_and_say_where_they_come_from():

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 import warpfactor as wf
 from pages import registered, shifted, write_images
 from warpfactor.cli import app as cli
-from warpfactor.report.case import inputs_entry
+from warpfactor.report import inputs_entry
 from warpfactor.report.summary import Row, outliers, read_facts, render_summary
 
 RUNNER = CliRunner()

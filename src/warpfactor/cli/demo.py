@@ -61,7 +61,7 @@ def _save(found: wf.Registration, place: Path, output: Path, *, report: bool) ->
     """Write the result and its page, and return its verdict; the images will be beside it in `output`."""
     inputs = wf.report.inputs_entry(output / RESULT, fixed=output / FIXED, moving=output / MOVING)
     extra = {"command": sys.argv[1:], "inputs": inputs}
-    images = {"fixed": place / FIXED, "moving": place / MOVING, "fixed_mask": None}
+    images = {"fixed": place / FIXED, "moving": place / MOVING}
     page = reporting.draw(found, **images, extra=extra) if report else None
     (place / RESULT).mkdir()
     reporting.write_with_page(found, place / RESULT, page, extra=extra)

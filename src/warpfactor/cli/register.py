@@ -120,8 +120,9 @@ def command(  # noqa: PLR0913 - one argument per option
             keep_interrupted=keep_interrupted,
         )
         view.phase("writing")
-        draw = partial(reporting.draw, fixed=fixed_image, moving=moving_image, fixed_mask=fixed_mask)
-        extra = {"inputs": inputs_entry(output, fixed=fixed, moving=moving, fixed_mask=fixed_mask)}
+        masks: dict[str, Any] = {"fixed_mask": fixed_mask, "moving_mask": moving_mask}
+        draw = partial(reporting.draw, fixed=fixed_image, moving=moving_image, **masks)
+        extra = {"inputs": inputs_entry(output, fixed=fixed, moving=moving, **masks)}
         timed = found.with_seconds("read", read)
         found, scores = _save(timed, companions, output, extra=extra, draw=draw if report else None, force=force)
     _report(found, scores, output, time.perf_counter() - began, quiet=quiet, as_json=as_json)

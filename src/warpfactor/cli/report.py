@@ -12,7 +12,7 @@ import typer
 import warpfactor as wf
 from warpfactor.cli import show
 from warpfactor.cli.options import Json, Quiet
-from warpfactor.errors import InputError
+from warpfactor.errors import FileError, InputError, WarpfactorError
 
 if TYPE_CHECKING:
     from warpfactor.report import Report
@@ -26,27 +26,50 @@ def command(
     moving: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Moving image, if it is not where it was.")
     ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", "-f", help="Replace a page even if images it shows are no longer found.")
+    ] = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Make report.html of a result folder again, and print its verdict."""
+    """Make report.html of a result folder again, write its verdict into result.json, and print it."""
     if len(folders) > 1 and (fixed is not None or moving is not None):
         raise InputError("--fixed and --moving belong to one result; give one folder with them.")
+    failed = 0
     for folder in folders:
-        page = wf.report.rebuild(folder, fixed=fixed, moving=moving)
-        path = page.save(folder / wf.report.REPORT, force=True)
+        try:
+            page = wf.report.refresh(folder, fixed=fixed, moving=moving, force=force)
+        except Exception as error:  # whatever it is, the other folders have their turn
+            if len(folders) == 1:
+                raise
+            typer.echo(f"warpfactor: {failure(folder, error)}", err=True)
+            failed += 1
+            continue
         if as_json:
-            show.print_json({"event": "report", "report": str(path), "verdict": page.verdict.to_dict()})
+            path = str(folder / wf.report.REPORT)
+            show.print_json({"event": "report", "report": path, "verdict": page.verdict.to_dict()})
         elif not quiet:
-            typer.echo(f"{path}\n{words(page.verdict.to_dict())}")
+            typer.echo("\n".join([str(folder / wf.report.REPORT), *show.verdict_lines(page.verdict.to_dict())]))
+    if failed:
+        raise FileError(f"{failed} of {len(folders)} reports could not be made.")
 
 
-def draw(
-    found: wf.Registration, *, fixed: Any, moving: Any, fixed_mask: Any, extra: Mapping[str, Any]
-) -> Report | None:
-    """The report of a registration that just ran; a failure is a warning, for the result must not be lost by it."""
+def failure(folder: Path, error: Exception) -> str:
+    """Why there is no report of a folder, in a sentence."""
+    if isinstance(error, WarpfactorError):
+        return str(error)
+    return f"{folder}: The report could not be made ({type(error).__name__}: {error})."
+
+
+def draw(found: wf.Registration, *, extra: Mapping[str, Any], **images: Any) -> Report | None:
+    """The report of a registration that just ran; a failure is a warning, for the result must not be lost by it.
+
+    Args:
+        extra: more entries of its result.json.
+        images: fixed, moving and their masks, as `report.build` takes them.
+    """
     try:
-        return wf.report.build(found, fixed=fixed, moving=moving, fixed_mask=fixed_mask, extra=extra)
+        return wf.report.build(found, **images, extra=extra)
     except Exception as error:  # whatever it is
         text = f"The report could not be made ({type(error).__name__}: {error}); the result is complete without it."
         warnings.warn(text, stacklevel=2)
@@ -62,9 +85,3 @@ def write_with_page(
     (place / wf.report.REPORT).write_text(page.html, encoding="utf-8")
     files = {**extra.get("files", {}), "report": wf.report.REPORT}
     return found.write_into(place, extra={**extra, "files": files, "verdict": page.verdict.to_dict()})
-
-
-def words(verdict: Mapping[str, Any]) -> str:
-    """A verdict in lines: the headline, and what is not as it should be with what to do."""
-    problems = [check for check in verdict["checks"] if check["reason"] and check["level"] != "grey"]
-    return "\n".join([f"{verdict['headline']}.", *(f"- {check['reason']} {check['advice']}" for check in problems)])

@@ -94,6 +94,7 @@ def summary(registration: wf.Registration, output: Path, scores: Mapping[str, An
         scores: of labels and landmarks, as in result.json.
         seconds: the whole run took.
     """
+    verdict = scores.get("verdict")
     entries = [
         ("Affine", _affine(registration)),
         ("Likeness", _likeness(registration)),
@@ -101,17 +102,19 @@ def summary(registration: wf.Registration, output: Path, scores: Mapping[str, An
         ("Labels", _labels(scores.get("labels"))),
         ("Landmarks", _landmarks(scores.get("landmarks"))),
         ("Ignored", _ignored(registration)),
-        *(("Warning", text) for text in registration.warnings),
+        *(("Warning", text) for text in registration.warnings if not verdict),  # it has them as reasons
         ("Written", f"to {output} after {_time(seconds)}{_memory(registration)}"),
         ("Status", registration.status),
-        ("Verdict", _verdict(scores.get("verdict"))),
+        *(("" if number else "Verdict", line) for number, line in enumerate(verdict_lines(verdict) if verdict else ())),
     ]
     return "\n".join(_entry(name, text) for name, text in entries if text)
 
 
-def _verdict(verdict: Mapping[str, Any] | None) -> str:
-    """The headline of the report, and why it is not green."""
-    return "" if verdict is None else " ".join([f"{verdict['headline']}.", *verdict["reasons"]])
+def verdict_lines(verdict: Mapping[str, Any]) -> list[str]:
+    """The headline of the report, and a line with reason and advice for whatever is not as it should be."""
+    problems = [check for check in verdict["checks"] if check["level"] in ("red", "amber")]
+    problems.sort(key=lambda check: check["level"] == "amber")
+    return [f"{verdict['headline']}.", *(f"- {check['reason']} {check['advice']}".rstrip() for check in problems)]
 
 
 def _entry(name: str, text: str) -> str:

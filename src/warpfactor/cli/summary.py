@@ -9,7 +9,7 @@ import typer
 
 import warpfactor as wf
 from warpfactor.cli.options import Force, Quiet
-from warpfactor.errors import WarpfactorError
+from warpfactor.cli.report import failure
 
 if TYPE_CHECKING:
     from warpfactor.report.summary import Row
@@ -49,8 +49,10 @@ def _row(folder: Path, *, rebuild: bool, quiet: bool) -> Row:
         if not quiet:
             typer.echo(f"making the report of {folder}", err=True)
         try:
-            wf.report.rebuild(folder).save(folder / wf.report.REPORT, force=True)
-        except WarpfactorError as error:
-            return unreadable(folder, str(error))
+            wf.report.refresh(folder)
+        except wf.report.PoorerError as error:
+            typer.echo(f"warpfactor: {error}", err=True)
+        except Exception as error:  # whatever it is, the other results have their rows
+            return unreadable(folder, failure(folder, error))
         facts = read_facts(folder)
     return unreadable(folder, "Its report cannot be read.") if facts is None else Row(folder, facts)

@@ -32,6 +32,7 @@ from warpfactor.register.resources import (
     versions,
 )
 from warpfactor.register.result import Registration, RunInfo
+from warpfactor.register.sources import sources_of
 from warpfactor.register.stages import Progress, Stage, run_deformable, run_linear
 from warpfactor.transform import Affine, Chain, Warp
 
@@ -81,6 +82,7 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
     ops = kernels.select(place, backend)
     inputs = _read(fixed, moving, fixed_mask, moving_mask, (fixed_spacing_mm, moving_spacing_mm), threads)
     start = load_initial(initial, inputs.fixed.grid)
+    sources = sources_of(fixed=fixed, moving=moving, fixed_mask=fixed_mask, moving_mask=moving_mask)
     del fixed, moving, fixed_mask, moving_mask, initial  # nothing here holds an image longer than it is needed
     clock.lap("read")
     with limited_threads(threads) as used, seeded(seed):
@@ -93,6 +95,7 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
         give_back_memory()
         info = (str(place), kernels.name_of(ops), used, seed)
         result, stopped = insist(lambda: _finish(source, chosen, found, course, info, outside), keep=keep_interrupted)
+        result = replace(result, run=replace(result.run, sources=sources))
         return replace(result, interrupted=True, status=INTERRUPTED) if stopped else result
 
 

@@ -40,8 +40,14 @@ def find_doubts(stages: Sequence[Stage], affine: Matrix) -> tuple[str, ...]:
     likeness = f"After the {last.name} stage the images are little alike ({last.metric.upper()} cost "
     likeness += f"{last.cost_after:.2f}; 0 is a perfect match, 1 nothing in common)"
     if turned and last.cost_after > DOUBTFUL_COST:
-        return (f"{likeness}, although it turned them by {turn:.0f} degrees. {ADVICE}",)
+        return (f"{likeness}, and it turned them by {turn:.0f} degrees. {ADVICE}",)
     return (f"{likeness}. {ADVICE}",) if last.cost_after > POOR_COST else ()
+
+
+def reason_and_advice(doubt: str) -> tuple[str, str]:
+    """The two parts of a sentence of `find_doubts`; the advice is empty for any other text."""
+    reason = doubt.removesuffix(ADVICE)
+    return reason.strip(), doubt[len(reason) :]
 
 
 def turn_degrees(matrix: Matrix) -> float:

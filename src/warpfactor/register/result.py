@@ -8,7 +8,7 @@ import math
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from warpfactor.register.notebook import to_html
 from warpfactor.register.plain import to_plain
 from warpfactor.register.recipe import Recipe
 from warpfactor.register.resources import peak_memory_mb, run_together
+from warpfactor.register.sources import inputs_entry
 from warpfactor.register.stages import Stage
 from warpfactor.transform import Affine, Chain, Transform, Warp
 
@@ -49,6 +50,7 @@ class RunInfo:
         versions: of everything that has a part in the numbers.
         nonfinite: voxels that were NaN or infinite and did not count, in the fixed and the moving image.
         names: of the fixed and the moving image.
+        sources: paths of the images and masks that were given as files, by name.
     """
 
     device: str
@@ -60,6 +62,7 @@ class RunInfo:
     versions: Mapping[str, str]
     nonfinite: tuple[int, int]
     names: tuple[str, str]
+    sources: Mapping[str, Path] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,14 +163,15 @@ class Registration:
         """Write everything into a folder, which appears complete or not at all, and return its path.
 
         Written are warped.nii.gz; 0GenericAffine.mat, 1Warp.nii.gz and 1InverseWarp.nii.gz, named and meant as ANTs
-        does; and result.json with the recipe, figures and history.
+        does; and result.json with the recipe, figures, history and where images that were given as files are.
 
         Args:
             force: replace an earlier result in that folder.
             extra: more entries for result.json; those of a part that is there already are added to it.
         """
+        inputs = inputs_entry(folder, **self.run.sources)
         with atomic_folder(folder, force=force, own=OWN) as place:
-            self.write_into(place, extra=extra)
+            self.write_into(place, extra={**({"inputs": inputs} if inputs else {}), **(extra or {})})
         return Path(folder)
 
     def write_into(self, place: Path, *, extra: Mapping[str, Any] | None = None) -> Registration:

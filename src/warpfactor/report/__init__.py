@@ -18,20 +18,25 @@ from typing import Any
 
 import torch
 
+from warpfactor.errors import FileError
 from warpfactor.io.atomic import atomic_path
-from warpfactor.register.result import Registration
-from warpfactor.report.case import Case, from_folder, from_registration, inputs_entry
+from warpfactor.register.result import RESULT, Registration, json_text
+from warpfactor.register.sources import inputs_entry
+from warpfactor.report.case import Case, from_folder, from_registration
 from warpfactor.report.checks import judge
 from warpfactor.report.coarse import Region
 from warpfactor.report.likeness import align
 from warpfactor.report.page import render
 from warpfactor.report.regularity import jacobian_of, measure
+from warpfactor.report.summary import REPORT, read_facts
 from warpfactor.report.verdict import Check, Verdict
 from warpfactor.report.views import show
 
-REPORT = "report.html"
+__all__ = ["REPORT", "Check", "PoorerError", "Report", "Verdict", "build", "inputs_entry", "rebuild", "refresh"]
 
-__all__ = ["REPORT", "Check", "Report", "Verdict", "build", "inputs_entry", "rebuild"]
+
+class PoorerError(FileError):
+    """An image that the page of a result folder was made with is not to be found; the page stays as it is."""
 
 
 @dataclass(frozen=True)
@@ -57,16 +62,23 @@ class Report:
 
 
 def build(
-    found: Registration, *, fixed: Any, moving: Any, fixed_mask: Any = None, extra: Mapping[str, Any] | None = None
+    found: Registration,
+    *,
+    fixed: Any,
+    moving: Any,
+    fixed_mask: Any = None,
+    moving_mask: Any = None,
+    extra: Mapping[str, Any] | None = None,
 ) -> Report:
     """The report of a registration.
 
     Args:
         found: what `register` returned.
-        fixed, moving, fixed_mask: as they were given to `register`.
+        fixed, moving, fixed_mask, moving_mask: as they were given to `register`.
         extra: more entries of its result.json: labels, landmarks, command.
     """
-    return _report(from_registration(found, fixed=fixed, moving=moving, fixed_mask=fixed_mask, extra=extra))
+    images = {"fixed": fixed, "moving": moving, "fixed_mask": fixed_mask, "moving_mask": moving_mask}
+    return _report(from_registration(found, **images, extra=extra))
 
 
 def rebuild(folder: str | Path, *, fixed: str | Path | None = None, moving: str | Path | None = None) -> Report:
@@ -78,6 +90,40 @@ def rebuild(folder: str | Path, *, fixed: str | Path | None = None, moving: str 
             folder holds.
     """
     return _report(from_folder(folder, fixed=fixed, moving=moving))
+
+
+def refresh(
+    folder: str | Path, *, fixed: str | Path | None = None, moving: str | Path | None = None, force: bool = False
+) -> Report:
+    """Make the report of a result folder again, write it there, and its verdict into result.json.
+
+    Args:
+        folder, fixed, moving: as for `rebuild`.
+        force: replace a page by one that shows fewer of the images; PoorerError without.
+    """
+    case = from_folder(folder, fixed=fixed, moving=moving)
+    if case.missing and not force and len(case.missing) > _missing_on_page(Path(folder)):
+        raise PoorerError(
+            f"{folder}: {' '.join(case.missing.values())} The report that is there has it, and was left as it is; "
+            "--force replaces it."
+        )
+    page = _report(case)
+    page.save(Path(folder) / REPORT, force=True)
+    _write_verdict(Path(folder), case.entries, page.verdict)
+    return page
+
+
+def _missing_on_page(folder: Path) -> int:
+    """How many of the two images the page of a folder does without; both if there is no page."""
+    facts = read_facts(folder)
+    return 2 if facts is None else sum(check["name"] == "Images" for check in facts["verdict"]["checks"])
+
+
+def _write_verdict(folder: Path, entries: Mapping[str, Any], verdict: Verdict) -> None:
+    files = {**entries["files"], "report": REPORT}
+    with atomic_path(folder / RESULT, force=True) as temporary:
+        text = json_text({**entries, "files": files, "verdict": verdict.to_dict()})
+        temporary.write_text(text, encoding="utf-8")
 
 
 def _report(case: Case) -> Report:

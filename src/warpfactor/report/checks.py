@@ -6,6 +6,10 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from warpfactor.grid import Matrix
+from warpfactor.register.deformable import Outcome
+from warpfactor.register.doubts import GIVEN, reason_and_advice, turn_degrees
+from warpfactor.register.linear_solve import LIMIT
 from warpfactor.report.case import Case
 from warpfactor.report.likeness import Alignment, Likeness
 from warpfactor.report.regularity import Regularity
@@ -18,8 +22,9 @@ LEVEL_COUNTS = 0.05  # share of the whole gain that a level must have made befor
 
 def judge(case: Case, alignment: Alignment | None, regularity: Regularity | None) -> Verdict:
     """All checks that can be made."""
-    checks = [*_course(case.entries), *_images(case, alignment), *_warp(case.entries, regularity)]
-    return Verdict((*checks, *_scores(case.entries)))
+    warp = list(_warp(case.entries, case.affine.matrix, regularity))
+    images = _images(case, alignment, worst([check.level for check in warp]))
+    return Verdict((*_course(case.entries), *images, *warp, *_scores(case.entries)))
 
 
 def _course(entries: Mapping[str, Any]) -> Iterator[Check]:
@@ -46,19 +51,41 @@ def _course(entries: Mapping[str, Any]) -> Iterator[Check]:
             "Give it more iterations, for instance with the recipe accurate.",
         )
     else:
-        yield Check("Course", GREEN, "the cost had settled")
+        yield _settled(stages[-1]) if stages else Check("Course", GREEN, "nothing was optimised")
     for warning in entries.get("warnings", ()):
-        first, _, advice = warning.partition(": ")
-        yield Check("Linear stage", AMBER, "the linear stage left doubts", f"{first}.", _sentence(advice))
+        yield _doubt(*reason_and_advice(warning))
+
+
+def _doubt(reason: str, advice: str) -> Check:
+    """A warning of the registration itself."""
+    if advice:
+        return Check("Linear stage", AMBER, "the linear stage left doubts", reason, advice)
+    return Check("Warning", AMBER, "there was a warning", reason, "Look at the images.")
+
+
+def _settled(stage: Mapping[str, Any]) -> Check:
+    """A stage whose cost did not fall noticeably at its end, or that was too short to tell."""
+    limited = stage["status"] == LIMIT or any(outcome == Outcome.LIMIT.value for _, outcome in stage["levels"][-1:])
+    if not limited:
+        return Check("Course", GREEN, "the cost had settled")
+    if len(_last_costs(stage)) < TAIL:
+        value = "too few steps at the finest level to tell whether the cost had settled"
+        return Check("Course", GREY, value, f"There were {value}.")
+    return Check("Course", GREEN, "the cost had nearly stopped falling")
+
+
+def _last_costs(stage: Mapping[str, Any]) -> list[float]:
+    """Costs of the accepted steps at the finest level."""
+    history = stage["history"]
+    if not history or not history["level"]:
+        return []
+    steps = zip(history["level"], history["cost"], history["accepted"], strict=True)
+    return [cost for level, cost, kept in steps if level == history["level"][-1] and kept and cost is not None]
 
 
 def _unsettled(stage: Mapping[str, Any]) -> float:
     """Share of the gain at the finest level that came in the last fifth of its accepted steps."""
-    history = stage["history"]
-    if not history or not history["level"]:
-        return 0.0
-    steps = zip(history["level"], history["cost"], history["accepted"], strict=True)
-    costs = [cost for level, cost, kept in steps if level == history["level"][-1] and kept and cost is not None]
+    costs = _last_costs(stage)
     whole = _fall(stage["cost_before"], stage["cost_after"])
     if len(costs) < TAIL or not costs[0] - costs[-1] > LEVEL_COUNTS * whole:
         return 0.0
@@ -69,8 +96,8 @@ def _fall(before: float | None, after: float | None) -> float:
     return math.inf if before is None or after is None else max(before - after, 0.0)
 
 
-def _images(case: Case, alignment: Alignment | None) -> Iterator[Check]:
-    """What the images themselves say."""
+def _images(case: Case, alignment: Alignment | None, warp: str) -> Iterator[Check]:
+    """What the images themselves say; `warp` is the level of the checks of affine and warp."""
     for side, why in case.missing.items():
         yield Check("Images", AMBER, f"the {side} image is not here", why, f"Rebuild this page with --{side} FILE.")
     if alignment is None:
@@ -79,7 +106,7 @@ def _images(case: Case, alignment: Alignment | None) -> Iterator[Check]:
     yield _coverage(alignment.after)
     yield _likeness(alignment)
     if alignment.fresh is not None and alignment.affine is not None:
-        yield _affine(alignment, alignment.affine, alignment.fresh)
+        yield _affine(alignment, alignment.affine, alignment.fresh, warp)
     if alignment.mirror_gain is not None:
         yield _sides(alignment.mirror_gain, alignment.mirror_limit)
 
@@ -118,13 +145,13 @@ def _likeness(alignment: Alignment) -> Check:
         levels.append(worse)
     level = worst(levels)
     advice = (
-        "Look at the edges below. Check that both images show the same thing; across contrasts use the recipe "
+        "Look at the edges in the report. Check that both images show the same thing; across contrasts use the recipe "
         "multimodal, and masks where only a part counts."
     )
     return Check("Likeness", level, value, " ".join(reasons), "" if level == GREEN else advice)
 
 
-def _affine(alignment: Alignment, affine: Likeness, fresh: Likeness) -> Check:
+def _affine(alignment: Alignment, affine: Likeness, fresh: Likeness, warp: str) -> Check:
     """Whether another linear transform, or none, fits better than the one that was found."""
     rivals = [r for r in (fresh, alignment.before) if r is not None and r.coverage >= HALF]
     best = max((r.information for r in rivals), default=0.0)
@@ -133,11 +160,11 @@ def _affine(alignment: Alignment, affine: Likeness, fresh: Likeness) -> Check:
     recovered = grade(alignment.after.information / best, "recovered", low_is_bad=True) == GREEN
     what = "another position" if best == fresh.information else "leaving the images where they were"
     reason = f"The affine looks wrong: {what} makes the images clearly more alike."
-    if recovered:
+    if recovered and warp == GREEN:
         reason += " The warp made up for it, but has more to do than it should."
     return Check(
         "Affine",
-        AMBER if recovered else RED,
+        AMBER if recovered and warp != RED else RED,
         "the affine looks wrong",
         reason,
         "Run the linear stage again without --initial, or start it from a better --initial.",
@@ -159,7 +186,9 @@ def _sides(gain: float, limit: str) -> Check:
     )
 
 
-def _warp(entries: Mapping[str, Any], regularity: Regularity | None) -> Iterator[Check]:
+def _warp(entries: Mapping[str, Any], affine: Matrix, regularity: Regularity | None) -> Iterator[Check]:
+    if entries["stages"] and entries["stages"][0].get("start") not in (None, GIVEN):
+        yield _turn(turn_degrees(affine))
     yield _volume(entries["figures"]["affine_volume_ratio_moving_to_fixed"])
     if regularity is None:
         return
@@ -167,6 +196,20 @@ def _warp(entries: Mapping[str, Any], regularity: Regularity | None) -> Iterator
     yield _spread(regularity)
     if regularity.inverse_vox is not None:
         yield _inverse(regularity.inverse_vox.mean, regularity.inverse_vox.p95)
+
+
+def _turn(degrees: float) -> Check:
+    level = grade(degrees, "turn")
+    value = f"the affine turns by {degrees:.0f} degrees"
+    if level == GREEN:
+        return Check("Turn", level, value)
+    return Check(
+        "Turn",
+        level,
+        value,
+        f"The affine turns the image by {degrees:.0f} degrees, though no initial transform asked for it.",
+        "Look whether both images are the same way up; if one is not, check how the files were converted.",
+    )
 
 
 def _volume(ratio: float) -> Check:
@@ -255,7 +298,7 @@ def _scores(entries: Mapping[str, Any]) -> Iterator[Check]:
 def _worse(name: str, level: str, value: str, reason: str) -> Check:
     if level == GREEN:
         return Check(name, level, value)
-    advice = "Look at the edges below, and check that labels or landmarks belong to these images."
+    advice = "Look at the edges in the report, and check that labels or landmarks belong to these images."
     return Check(name, level, value, reason, advice)
 
 
@@ -265,7 +308,3 @@ def _percent(share: float) -> str:
 
 def _small_percent(share: float) -> str:
     return f"{share:.2%}" if share >= 1e-4 else "less than 0.01%"
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]

@@ -23,13 +23,15 @@ REGION_POINTS = 100_000  # voxels of the coarse mask of what an image shows
 MOST_SAMPLES = 2  # along each axis of a coarse voxel: aliases are weak, and no full-size copy is made
 
 
-def coarse_scene(fixed: Image, moving: Image, fixed_mask: Image | None, points: int) -> Scene | None:
+def coarse_scene(
+    fixed: Image, moving: Image, fixed_mask: Image | None, points: int, *, moving_mask: Image | None = None
+) -> Scene | None:
     """Both images at one spacing, the fixed one with about so many voxels; None if they show nothing to compare."""
     spacing = spacing_for(fixed.grid, points)
     small_fixed, small_moving = shrink(_first(fixed), spacing), shrink(_first(moving), spacing)
-    mask = None if fixed_mask is None else _shrink_mask(fixed_mask, small_fixed.grid)
+    masks = (shrink_mask(fixed_mask, small_fixed.grid), shrink_mask(moving_mask, small_moving.grid))
     try:
-        return make_scene(small_fixed, small_moving, fixed_mask=mask)
+        return make_scene(small_fixed, small_moving, fixed_mask=masks[0], moving_mask=masks[1])
     except InputError:  # nothing but one value is left of it
         return None
 
@@ -50,7 +52,7 @@ class Region:
     def of(cls, image: Image, mask: Image | None) -> Region:
         """Where an image differs from its border, inside its mask if there is one."""
         small = shrink(_first(image), spacing_for(image.grid, REGION_POINTS))
-        inside = None if mask is None else _shrink_mask(mask, small.grid)
+        inside = shrink_mask(mask, small.grid)
         where = foreground(torch.nan_to_num(small.data), None if inside is None else inside.data[0])
         return cls(image.grid.shape, where.numpy())
 
@@ -121,7 +123,10 @@ def _first(image: Image) -> Image:
     return image if image.channels == 1 else Image(image.data[:1], image.grid, image.name)
 
 
-def _shrink_mask(mask: Image, grid: Grid) -> Image | None:
+def shrink_mask(mask: Image | None, grid: Grid) -> Image | None:
+    """A mask on a coarse grid; None if there is none, or nothing is left of it."""
+    if mask is None:
+        return None
     share = sample(Image(mask.data.float(), mask.grid, mask.name), Affine(dimension=grid.ndim), grid, outside=0.0)
     inside = (share >= 0.5).to(torch.uint8)
     return Image(inside, grid, mask.name) if bool(inside.any()) else None

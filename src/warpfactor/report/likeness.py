@@ -25,7 +25,7 @@ from warpfactor.register.linear_cost import linear_cost
 from warpfactor.register.linear_params import MOTIONS
 from warpfactor.register.pair import Scene
 from warpfactor.report.case import Case
-from warpfactor.report.coarse import coarse_scene
+from warpfactor.report.coarse import coarse_scene, shrink_mask
 from warpfactor.resample import resample_through
 from warpfactor.transform import Affine, Transform
 
@@ -86,7 +86,9 @@ def align(case: Case) -> Alignment | None:
     scene = coarse_scene(case.fixed, image, case.fixed_mask, POINTS)
     if scene is None:
         return None
-    view = _View(scene, foreground(scene.pair.fixed, scene.pair.fixed_mask))
+    mask = None if case.moving is None else shrink_mask(case.moving_mask, scene.moving_grid)
+    counts = None if mask is None else Image(mask.data.float(), mask.grid)
+    view = _View(scene, foreground(scene.pair.fixed, scene.pair.fixed_mask), counts)
     after, chance = view.likeness(transform), view.chance(transform)
     if case.moving is None:
         return Alignment(None, None, after, chance)
@@ -104,28 +106,32 @@ def align(case: Case) -> Alignment | None:
 
 @dataclass(frozen=True)
 class _View:
-    """Coarse images and where the fixed one shows something, (D, H, W) bool."""
+    """Coarse images, where the fixed one shows something, (D, H, W) bool, and where the moving one counts.
+
+    What the moving image's mask leaves out is not compared, but it is covered: overlap is about fields of view.
+    """
 
     scene: Scene
     where: Tensor
+    counts: Image | None
 
     def likeness(self, transform: Transform) -> Likeness:
         return self._compare(*self._through(transform))
 
     def chance(self, transform: Transform) -> Likeness:
         """Mean over shifts along each axis, to and fro."""
-        moved, inside = self._through(transform)
+        moved, inside, counts = self._through(transform)
         points = self.where.nonzero()
         extent = (points.amax(0) - points.amin(0) + 1).tolist()
         found = []
         for axis, length in enumerate(extent):
             step = max(1, round(SHIFT * length))
             if moved.shape[axis] > step:
-                found += [self._compare(*(t.roll(s, axis) for t in (moved, inside))) for s in (-step, step)]
+                found += [self._compare(*(t.roll(s, axis) for t in (moved, inside, counts))) for s in (-step, step)]
         return Likeness(*(float(np.mean([getattr(f, name) for f in found])) for name in Likeness.__annotations__))
 
-    def _through(self, transform: Transform) -> tuple[Tensor, Tensor]:
-        """The moving image on the fixed grid, and where it is known."""
+    def _through(self, transform: Transform) -> tuple[Tensor, Tensor, Tensor]:
+        """The moving image on the fixed grid, where it is known, and where it is and counts."""
         moving = Image(self.scene.pair.moving, self.scene.moving_grid)
         known = self.scene.pair.moving_mask
         place = transform.on_grid(self.scene.fixed_grid)
@@ -134,11 +140,14 @@ class _View:
         if known is not None:
             mask = Image(known[None].float(), self.scene.moving_grid)
             inside &= resample_through(mask, place).data[0] > 0.5
-        return torch.nan_to_num(moved), inside
+        counts = inside
+        if self.counts is not None:
+            counts = inside & (resample_through(self.counts, place).data[0] > 0.5)
+        return torch.nan_to_num(moved), inside, counts
 
-    def _compare(self, moved: Tensor, inside: Tensor) -> Likeness:
-        shared = self.where & inside
-        coverage = float(shared.sum() / self.where.sum())
+    def _compare(self, moved: Tensor, inside: Tensor, counts: Tensor) -> Likeness:
+        coverage = float((self.where & inside).sum() / self.where.sum())
+        shared = self.where & counts
         if int(shared.sum()) < FEWEST:
             return Likeness(coverage, 0.0, 0.0)
         fixed = self.scene.pair.fixed[0]
@@ -235,7 +244,7 @@ def _reflection(scene: Scene) -> Matrix:
 def _scene(case: Case, points: int) -> Scene | None:
     if case.fixed is None or case.moving is None:
         return None
-    return coarse_scene(case.fixed, case.moving, case.fixed_mask, points)
+    return coarse_scene(case.fixed, case.moving, case.fixed_mask, points, moving_mask=case.moving_mask)
 
 
 def _fit(scene: Scene, metric: str, dof: str, start: Matrix | None) -> tuple[Matrix | None, float]:

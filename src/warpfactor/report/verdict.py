@@ -51,6 +51,7 @@ LIMITS = {
     "folded": Limit(0.0, 0.005, "share of the object that folds; any fold has no inverse, half a per cent shows"),
     "sd_log": Limit(0.7, 1.2, "spread of the log Jacobian; good pairs at most 0.64, failed ones 0.66 to 1.4"),
     "inverse": Limit(0.5, 2.0, "95th percentile in voxels; good pairs at most 0.3"),
+    "turn": Limit(90.0, 360.0, "degrees that the affine turns without being asked to; good pairs at most 14"),
     "volume": Limit(2.0, 3.0, "factor by which the affine changes volumes, either way; good pairs at most 1.25"),
     "unsettled": Limit(0.2, 1.0, "share of the last level's gain in its last fifth; 0.2 is a straight line"),
     "dice": Limit(-0.005, -0.05, "gain of the mean overlap of labels; what is below is more than rounding"),
@@ -94,8 +95,9 @@ class Verdict:
 
     @property
     def sentence(self) -> str:
-        """What was found, in one line; whatever is not green is in it."""
-        told = [check for check in self.checks if check.name in TOLD or _RANK[check.level]]
+        """What was found, in one line; whatever is not green is in it, and comes first."""
+        good = (check for check in self.checks if check.name in TOLD and not _RANK[check.level])
+        told = [*self.problems, *good]
         return "; ".join(check.value for check in told if check.value) + "."
 
     @property
