@@ -48,9 +48,10 @@ def draw_scatters(rows: Sequence[Sequence[Panel]], path: Path) -> Path:
     figure = Figure(figsize=(5.2 * width, 4.0 * len(rows)), layout="constrained")
     FigureCanvasAgg(figure)
     grid = figure.subplots(len(rows), width, squeeze=False)
+    methods = list(dict.fromkeys(method for row in rows for panel in row for method in panel.points))
     for axes_row, row in zip(grid, rows, strict=True):
         for axes, panel in zip(axes_row, row, strict=False):
-            _draw(axes, panel)
+            _draw(axes, panel, methods)
         for axes in axes_row[len(row) :]:
             axes.set_visible(False)
     legends = [axes.get_legend_handles_labels() for axes in grid.flat]
@@ -82,9 +83,9 @@ def save(figure: Any, path: Path) -> Path:
     return path
 
 
-def _draw(axes: Any, panel: Panel) -> None:
-    for number, (method, points) in enumerate(panel.points.items()):
-        colour, marker = style(number)
+def _draw(axes: Any, panel: Panel, methods: Sequence[str]) -> None:
+    for method, points in panel.points.items():
+        colour, marker = style(methods.index(method))
         known = [(x, y) for x, y in points if x == x and y == y]
         xs, ys = [x for x, _ in known], [y for _, y in known]
         axes.scatter(xs, ys, s=14, color=colour, marker=marker, alpha=0.45, linewidths=0)

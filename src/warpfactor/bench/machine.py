@@ -48,6 +48,11 @@ def _memory_gb() -> float | None:
         return None
 
 
+def load() -> float:
+    """Processes that wanted a processor in the last minute, on average; 0 where the system does not tell."""
+    return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+
+
 def environment(threads: int) -> dict[str, str]:
     """The environment of a process in which every library keeps to its threads, from its import on."""
     names = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS")

@@ -10,7 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from warpfactor.bench.machine import environment
+from warpfactor.bench import machine, speed_load
+from warpfactor.bench.process import end
 from warpfactor.bench.runner import code_hash
 from warpfactor.bench.speed_job import Job
 from warpfactor.io import atomic_path
@@ -37,7 +38,12 @@ Watcher = Callable[[int, int, Job], None]
 
 
 def run_all(
-    jobs: Sequence[Job], folder: Path, *, again: bool = False, watch: Watcher | None = None
+    jobs: Sequence[Job],
+    folder: Path,
+    *,
+    again: bool = False,
+    watch: Watcher | None = None,
+    load: float | None = None,
 ) -> list[Measurement]:
     """Every job; those that the folder holds, measured by the same code, are not run again.
 
@@ -45,12 +51,18 @@ def run_all(
         folder: of the results; made if missing.
         again: run all.
         watch: called before every job that is run, with its number, the number of all, and the job.
+        load: of the machine before any work of ours; that of now without.
     """
-    found = []
+    before = machine.load() if load is None else load
+    found: list[Measurement] = []
+    noted = False
     for number, job in enumerate(jobs):
         path = folder / RUNS / f"{job.key}.json"
         kept = None if again else _read(path, job)
         if kept is None:
+            if not noted:
+                speed_load.note(folder, before, again=again)
+                noted = True
             if watch is not None:
                 watch(number, len(jobs), job)
             kept = _run(job)
@@ -60,15 +72,32 @@ def run_all(
 
 
 def _run(job: Job) -> Measurement:
-    command = [sys.executable, "-m", "warpfactor.bench.speed_worker"]
-    done = subprocess.run(
-        command, input=json.dumps(asdict(job)), capture_output=True, text=True, env=environment(job.threads)
+    code, output, errors = _ask_worker(json.dumps(asdict(job)), machine.environment(job.threads))
+    if code == 0:
+        return Measurement(job, json.loads(output.splitlines()[-1]))
+    said = errors.strip().splitlines()
+    killed = f"The process was killed by signal {-code}; signal 9 usually means that the memory was full."
+    return Measurement(job, {}, killed if code < 0 else said[-1] if said else "It said nothing.")
+
+
+def _ask_worker(request: str, environment: dict[str, str]) -> tuple[int, str, str]:
+    """Exit code, output and errors of a fresh process; if we are stopped, so is it."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "warpfactor.bench.speed_worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        start_new_session=True,
     )
-    if done.returncode == 0:
-        return Measurement(job, json.loads(done.stdout.splitlines()[-1]))
-    said = done.stderr.strip().splitlines()
-    killed = f"The process was killed by signal {-done.returncode}; signal 9 usually means that the memory was full."
-    return Measurement(job, {}, killed if done.returncode < 0 else said[-1] if said else "It said nothing.")
+    with process:
+        try:
+            output, errors = process.communicate(request)
+        except BaseException:
+            end(process)
+            raise
+    return process.returncode, output, errors
 
 
 def _write(measurement: Measurement, path: Path) -> None:

@@ -16,12 +16,14 @@ from typing import Any, cast
 
 import numpy as np
 
+import warpfactor as wf
 from warpfactor import kernels
 from warpfactor.bench import speed_memory
 from warpfactor.bench.speed_copy import ScaleCopy, Span
 from warpfactor.bench.speed_images import make_pair, scene_of
 from warpfactor.bench.speed_job import Job
 from warpfactor.bench.speed_settings import level_settings
+from warpfactor.bench.speed_tables import place_of
 from warpfactor.errors import InputError
 from warpfactor.grid import Matrix
 from warpfactor.register.history import Record
@@ -145,9 +147,10 @@ def _repeats(job: Job, voxels: int) -> int:
 
 def _check_room(job: Job) -> None:
     """InputError instead of a machine that swaps."""
-    room, need = speed_memory.available(), ROOM[job.optimizer] * job.size**3
+    voxels = job.size**3 if job.size else wf.read_image(job.fixed).grid.voxel_count
+    room, need = speed_memory.available(), ROOM[job.optimizer] * voxels
     need *= REFERENCE_FACTOR if job.backend == "reference" else 1
     if room is not None and room < need:
         raise InputError(
-            f"{job.size}^3 voxels need about {need / 2**30:.0f} GB of memory, {room / 2**30:.0f} are free."
+            f"{place_of(job)}: {voxels} voxels need about {need / 2**30:.0f} GB of memory, {room / 2**30:.0f} are free."
         )

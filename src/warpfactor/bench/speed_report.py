@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from warpfactor.bench import machine
+from warpfactor.bench import machine, speed_load
 from warpfactor.bench.speed import Measurement
 from warpfactor.bench.speed_claims import claim_table
 from warpfactor.bench.speed_job import Plan
@@ -35,8 +35,12 @@ iteration is the difference of two runs at full resolution, its memory that of i
 """
 
 
-def tables(measurements: Sequence[Measurement], plan: Plan) -> list[Table]:
-    """Every table that has rows, the most detailed one first."""
+def tables(measurements: Sequence[Measurement], plan: Plan, *, load: float = 0.0) -> list[Table]:
+    """Every table that has rows, the most detailed one first.
+
+    Args:
+        load: of other work while it was measured; claims about time are not judged on a busy machine.
+    """
     found = [
         iteration_table(measurements),
         *(efficiency_table(measurements, metric) for metric in plan.metrics),
@@ -45,15 +49,17 @@ def tables(measurements: Sequence[Measurement], plan: Plan) -> list[Table]:
         part_table(measurements),
         pair_table(measurements),
         start_table(measurements),
-        claim_table(measurements),
+        claim_table(measurements, busy=speed_load.is_busy(load, plan.threads)),
     ]
     return [table for table in found if table.rows]
 
 
 def write(measurements: Sequence[Measurement], plan: Plan, folder: Path) -> list[Path]:
     """Write everything; return the files."""
-    notes = f"# Speed and memory\n\n{machine.sentence()}, {plan.threads} threads.\n\n{NOTES}"
-    extra = {"machine": machine.describe(), "threads": plan.threads}
-    written = write_tables(tables(measurements, plan), folder, NAME, notes=notes, extra=extra)
+    load = speed_load.highest_load(folder)
+    caution = f" {speed_load.sentence(load)}" if speed_load.is_busy(load, plan.threads) else ""
+    notes = f"# Speed and memory\n\n{machine.sentence()}, {plan.threads} threads.{caution}\n\n{NOTES}"
+    extra = {"machine": machine.describe(), "threads": plan.threads, "load": load}
+    written = write_tables(tables(measurements, plan, load=load), folder, NAME, notes=notes, extra=extra)
     picture = draw(measurements, folder / f"{NAME}.png")
     return [*written, *([picture] if picture is not None else [])]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,8 +17,6 @@ from warpfactor.errors import InputError
 if TYPE_CHECKING:
     from warpfactor.bench.speed import Measurement, Watcher
     from warpfactor.bench.speed_job import Job
-
-BUSY = 0.25  # load per thread from which times cannot be trusted
 
 
 def command(  # noqa: PLR0913 - one argument per option
@@ -54,8 +51,7 @@ def command(  # noqa: PLR0913 - one argument per option
     measurement is a fresh process; what OUTPUT holds already, measured by the same code, is not measured again. Leave
     the machine alone meanwhile, or believe the ratios only.
     """
-    from warpfactor.bench import speed_report
-    from warpfactor.bench.machine import cores
+    from warpfactor.bench import machine, speed_load, speed_report
     from warpfactor.bench.speed import run_all
     from warpfactor.bench.speed_job import QUICK_SIZES, SIZES, Plan
     from warpfactor.cli import warmup
@@ -66,26 +62,22 @@ def command(  # noqa: PLR0913 - one argument per option
         optimizers=_names(optimizers),
         brain=_existing(brain),
         pair_sizes=_sizes(end_to_end, "--end-to-end"),
-        threads=threads or cores(),
+        threads=threads or machine.cores(),
         quick=quick,
     )
-    _warn_of_company(plan.threads, quiet=quiet)
+    load = machine.load()  # before anything of ours runs
+    if speed_load.is_busy(load, plan.threads) and not quiet:
+        typer.echo(speed_load.sentence(load), err=True)
     show.announce_compilation(quiet=quiet)
     warmup.command(quiet=True)
-    with _watching(quiet=quiet) as watch:
-        measurements = run_all(plan.jobs(), output, again=again, watch=watch)
+    with bench_show.resumable(output), _watching(quiet=quiet) as watch:
+        measurements = run_all(plan.jobs(), output, again=again, watch=watch, load=load)
     written = speed_report.write(measurements, plan, output)
     if not quiet:
-        bench_show.print_tables(speed_report.tables(measurements, plan))
+        known = speed_load.highest_load(output)
+        bench_show.print_tables(speed_report.tables(measurements, plan, load=known))
         typer.echo(f"\nWritten   {', '.join(str(path) for path in written)}")
     _exit_code(measurements, quiet=quiet)
-
-
-def _warn_of_company(threads: int, *, quiet: bool) -> None:
-    """Say so if other processes use the machine."""
-    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-    if load > BUSY * threads and not quiet:
-        typer.echo(f"other work is running here (load {load:.1f}): times are too long, believe ratios only", err=True)
 
 
 @contextmanager

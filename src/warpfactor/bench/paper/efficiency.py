@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from warpfactor.bench import speed
+from warpfactor.bench import speed, speed_load
 from warpfactor.bench.machine import cores
 from warpfactor.bench.paper import draw, published
 from warpfactor.bench.paper.experiment import SIZES, Experiment, Report
@@ -40,9 +40,11 @@ def _run(study: Study) -> Report:
     tables = [iteration_table(found), efficiency_table(found, METRIC), published.EFFICIENCY]
     notes = [
         "One iteration at full resolution, LNCC, on cubes of side N, each in a fresh process. Memory is the most that "
-        "the process held over what it held before there were images, the two images included. Times of a busy machine "
-        "are too long."
+        "the process held over what it held before there were images, the two images included."
     ]
+    load = speed_load.highest_load(folder)
+    if speed_load.is_busy(load, study.options.threads or cores()):
+        notes.append(speed_load.sentence(load))
     failures = [f"{m.job.label}: {m.failure}" for m in found if m.failure]
     return Report([table for table in tables if table.rows], notes, lambda path: _draw(found, path), failures=failures)
 
