@@ -2,9 +2,11 @@
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -117,6 +119,23 @@ def test_wrong_methods_and_places_are_found_before_anything_runs(cases, tmp_path
         run_all(cases, [QUICK], tmp_path / "file")
     with pytest.raises(InputError, match="at least one job"):
         Options(jobs=0)
+
+
+def test_two_benchmarks_in_one_folder_share_their_runs(cases, tmp_path):
+    """The second one waits for the run that the first one makes, and takes it."""
+    code = "import sys; from test_bench_runner import share; share(*sys.argv[1:])"
+    command = [sys.executable, "-c", code, str(cases[0].fixed.parent / "pairs.csv"), str(tmp_path)]
+    places = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=places) for _ in range(2)]
+    times = [process.communicate(timeout=300)[0].split() for process in both]
+    assert times[0] == times[1] and len(times[0]) == 2
+    assert sorted(p.suffix for p in (tmp_path / RUNS).iterdir()) == [".json", ".json"]
+
+
+def share(table, folder):
+    """One of the two: prints what its runs took."""
+    for run in run_all(read_table(table).cases[:2], [QUICK], Path(folder), Options(threads=1)):
+        sys.stdout.write(f"{run.figures['wall_s']!r} ")
 
 
 def test_a_half_written_run_is_run_again(tmp_path):

@@ -2,7 +2,7 @@
 
 The folder holds one file per run. What is there already is not run again; a run that failed is recorded with its reason
 and does not stop the others. Stopping the runner, by Ctrl-C or otherwise, stops its processes; the next start goes on
-from the folder.
+from the folder. Two runners may share a folder: one waits for the run that the other makes and takes it.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import warpfactor
 from warpfactor.bench.dataset import Case
 from warpfactor.bench.machine import cores, environment
 from warpfactor.bench.method import OURS, Method
+from warpfactor.bench.process import claimed, end
 from warpfactor.bench.run import FAILED, Job, Run, make_job, read_run, write_run
 from warpfactor.bench.worker import REASON
 from warpfactor.errors import FileError, InputError
@@ -230,13 +231,19 @@ class _Processes:
         with self._lock:
             self.stopped = True
             for process in self._running:
-                process.kill()
+                end(process)
 
 
 def _run_one(job: Job, folder: Path, how: Options, processes: _Processes) -> Run:
-    """The run of a job; once more if kernels were compiled in it, whose time would count."""
-    run = _run_once(job, folder, how, processes)
-    return _run_once(job, folder, how, processes) if run.entries.get("compiled_kernels") else run
+    """The run of a job, unless another benchmark made it meanwhile.
+
+    It is made once more if kernels were compiled in it, whose time would count.
+    """
+    with claimed(folder / RUNS / job.key, lambda: processes.stopped):
+        made = _existing(job, folder, how)
+        run = made or _run_once(job, folder, how, processes)
+        compiled = made is None and run.entries.get("compiled_kernels")
+        return _run_once(job, folder, how, processes) if compiled else run
 
 
 def _run_once(job: Job, folder: Path, how: Options, processes: _Processes) -> Run:
@@ -250,7 +257,7 @@ def _run_once(job: Job, folder: Path, how: Options, processes: _Processes) -> Ru
             process.communicate(json.dumps(request), timeout=how.timeout_s)
             code: int | None = process.returncode
         except subprocess.TimeoutExpired:
-            process.kill()
+            end(process)
             process.wait()
             code = None
         finally:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from warpfactor.bench.runner import Watcher
     from warpfactor.bench.tables import Table
 
-FAILED, INTERRUPTED = 3, 130  # exit codes: some runs failed; stopped by Ctrl-C
+FAILED, INTERRUPTED, TERMINATED = 3, 130, 143  # exit codes: some runs failed; stopped by Ctrl-C; by SIGTERM
 
 
 @contextmanager
@@ -46,14 +46,17 @@ def watching(*, quiet: bool) -> Iterator[Watcher | None]:
 
 @contextmanager
 def resumable(folder: Path) -> Iterator[None]:
-    """On Ctrl-C say how to go on."""
+    """On Ctrl-C, or when asked to end, say how to go on."""
+    rest = f"what is done is in {folder}, the same command goes on from there."
     try:
         yield
     except KeyboardInterrupt:
-        typer.echo(
-            f"warpfactor: Interrupted; what is done is in {folder}, the same command goes on from there.", err=True
-        )
+        typer.echo(f"warpfactor: Interrupted; {rest}", err=True)
         raise typer.Exit(INTERRUPTED) from None
+    except SystemExit as error:
+        if error.code == TERMINATED:
+            typer.echo(f"warpfactor: Stopped; {rest}", err=True)
+        raise
 
 
 def announce_compilation(methods: Sequence[Method], *, quiet: bool) -> None:
@@ -81,9 +84,10 @@ def print_end(runs: Sequence[Run], written: Sequence[Path]) -> None:
     from warpfactor.bench.runner import made_by_other_code
 
     typer.echo(f"\nWritten   {', '.join(str(path) for path in written)}")
-    failed = [run for run in runs if not run.done]
+    distinct = {run.entries.get("key", (run.group, run.case, run.method)): run for run in runs}  # labels may share one
+    failed = [run for run in distinct.values() if not run.done]
     if failed:
-        typer.echo(f"Failed    {len(failed)} of {len(runs)} runs; --retry-failed runs them again.")
+        typer.echo(f"Failed    {len(failed)} of {len(distinct)} runs; --retry-failed runs them again.")
     old = made_by_other_code(runs)
     if old:
         typer.echo(
