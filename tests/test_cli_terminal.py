@@ -168,6 +168,39 @@ def test_the_summary_has_five_lines(found, tmp_path):
     assert "after 1 min 40 s" in text
 
 
+def test_the_summary_says_of_what_its_figures_are(found, tmp_path):
+    text = show.summary(found, tmp_path, {}, 3.0)
+    warp = found.figures.warp
+    assert f"SD of log Jacobian {warp.jacobian_foreground.sd_log:.2f} in the object" in text
+    assert f"voxels on average, {warp.there_and_back_vox.max:.2g} at most" in text
+    assert "at level 2; deformable" in text and "each at its own level" in text
+    bare = found.run.seconds["total"]
+    timed = found.with_seconds("report", 100.0).with_seconds("write", 100.0)
+    assert f"after 3.0 s ({bare:.1f} s without report and writing)" in show.summary(timed, tmp_path, {}, 3.0)
+
+
+def test_a_verdict_says_what_to_do_worst_first(found, tmp_path):
+    checks = [
+        {"name": "A", "level": "amber", "value": "", "reason": "It is odd.", "advice": "Look."},
+        {"name": "B", "level": "grey", "value": "", "reason": "Not known.", "advice": ""},
+        {"name": "C", "level": "red", "value": "", "reason": "It is bad.", "advice": "Run it again."},
+    ]
+    verdict = {"level": "red", "headline": "Do not use this as it is", "checks": checks}
+    lines = show.summary(found, tmp_path, {"verdict": verdict}, 3.0).splitlines()[-3:]
+    assert lines == [
+        "Verdict   Do not use this as it is.",
+        "          - It is bad. Run it again.",
+        "          - It is odd. Look.",
+    ]
+
+
+def test_no_more_iterations_are_told_than_there_may_be(capsys):
+    lines = live.Lines()
+    lines.callback(updates({"iteration": 10, "accepted": False})[0])
+    lines.close()
+    assert "10 of 10, 1 rejected" in capsys.readouterr().err
+
+
 def test_the_summary_has_no_negative_zero(found, tmp_path):
     stages = tuple(dataclasses.replace(stage, cost_before=-1e-9, cost_after=-1e-7) for stage in found.history)
     text = show.summary(dataclasses.replace(found, history=stages), tmp_path, {}, 1.0)

@@ -100,6 +100,17 @@ def test_figures_that_stand_out_are_found_on_their_bad_side():
     assert text.count('class="number outlier"') == 2
 
 
+def test_a_tight_group_has_no_outliers_and_doubtful_checks_are_marked():
+    rows = [Row(Path(f"r{i}"), facts(inverse_vox=v)) for i, v in enumerate((0.11, 0.12, 0.12, 0.13, 0.14, 0.17))]
+    assert outliers(rows) == [{}] * 6
+    bad = facts("red", correlation=0.3, sd_log=0.5)
+    bad["verdict"]["checks"] = [{"name": "Likeness", "level": "red"}, {"name": "Regularity", "level": "green"}]
+    text = render_summary([*rows, Row(Path("bad"), bad)], "summary.html")
+    assert re.findall(r'title="its check is not green">([\d.]+)<', text) == ["0.30"]
+    assert text.count('class="number outlier"') == 1
+    assert "<b>1</b> not to be used as it is" in text and "<b>6</b> look good" in text
+
+
 def test_verdicts_come_before_outliers():
     rows = [Row(Path(n), facts(level, sd_log=0.5)) for n, level in (("a", "green"), ("b", "red"), ("c", "amber"))]
     text = render_summary(rows, "summary.html")

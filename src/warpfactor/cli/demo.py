@@ -51,7 +51,7 @@ def command(
             verdict = _save(found, place, output, report=report)
             scores = _scores(place, truth, found)
     if not quiet:
-        typer.echo(show.summary(found, output, verdict, time.perf_counter() - began))
+        typer.echo(show.summary(found, output / RESULT, verdict, time.perf_counter() - began))
         typer.echo(scores)
         look = f"{RESULT}/report.html, or " if report else ""
         typer.echo(f"Look into {output}: {look}{RESULT}/warped.nii.gz beside {FIXED}.")

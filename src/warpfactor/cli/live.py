@@ -95,7 +95,7 @@ class LevelCourse:
         costs = self.costs or [last.cost]
         change = f"cost {number(costs[0], 4)} -> {number(costs[-1], 4)}"
         rejected = f", {self.rejected} rejected" if self.rejected else ""
-        times = f"{last.iteration + 1} of {last.limit}{rejected}"
+        times = f"{_count(last)} of {last.limit}{rejected}"
         return f"{last.stage:<11} level {last.level:<3g} {change:<23} {times:<23} {last.seconds - self.began:5.1f} s"
 
 
@@ -175,7 +175,7 @@ class Screen(Lines):
         left = self._pace.left(self.level)
         return _row(
             self._spinner,
-            Text(f"{last.stage}, level {last.level:g}, {last.iteration + 1} of {last.limit}", style="bold"),
+            Text(f"{last.stage}, level {last.level:g}, {_count(last)} of {last.limit}", style="bold"),
             ProgressBar(total=1.0, completed=last.done, width=BAR),
             Text("" if left is None else f"{duration(left)} left"),
         )
@@ -203,6 +203,11 @@ def duration(seconds: float) -> str:
     """Seconds for people: "8 s", "2 min 5 s"."""
     whole = max(0, round(seconds))
     return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60} s"
+
+
+def _count(last: Update) -> int:
+    """Iterations so far; the last word on the last of them is told after the limit."""
+    return min(last.iteration + 1, last.limit)
 
 
 def _clock_before(level: LevelCourse, update: Update) -> float:

@@ -103,7 +103,7 @@ def summary(registration: wf.Registration, output: Path, scores: Mapping[str, An
         ("Landmarks", _landmarks(scores.get("landmarks"))),
         ("Ignored", _ignored(registration)),
         *(("Warning", text) for text in registration.warnings if not verdict),  # it has them as reasons
-        ("Written", f"to {output} after {_time(seconds)}{_memory(registration)}"),
+        ("Written", f"to {output} after {_time(seconds)}{_bare(registration)}{_memory(registration)}"),
         ("Status", registration.status),
         *(("" if number else "Verdict", line) for number, line in enumerate(verdict_lines(verdict) if verdict else ())),
     ]
@@ -141,28 +141,37 @@ def _affine(registration: wf.Registration) -> str:
 
 def _likeness(registration: wf.Registration) -> str:
     costs = "; ".join(_costs(stage) for stage in registration.history)
-    return f"{costs} (lower is better)" if costs else ""
+    apart = ", each at its own level" if len(registration.history) > 1 else ""
+    return f"{costs} (lower is better{apart})" if costs else ""
 
 
 def _time(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 60 else live.duration(seconds)
 
 
+def _bare(registration: wf.Registration) -> str:
+    """What the report says of time, which is made before all is written."""
+    from warpfactor.register.result import bare_seconds
+
+    return f" ({_time(bare_seconds(registration.run.seconds))} without report and writing)"
+
+
 def _costs(stage: Stage) -> str:
     """What a stage did to its cost."""
     kept = "" if stage.kept else ", left out"
-    return f"{stage.name} {stage.metric.upper()} cost {stage.change(2)}{kept}"
+    return f"{stage.name} {stage.metric.upper()} cost {stage.change(2)} at level {stage.level:g}{kept}"
 
 
 def _warp(registration: wf.Registration) -> str:
     warp = registration.figures.warp
     if warp is None:
         return "none; the transform is linear"
-    moved, jacobian, back = warp.displacement_mm, warp.jacobian, warp.there_and_back_vox
-    folds = f"{jacobian.folded_count} folded voxels" if jacobian.folded_count else "no folds"
+    moved, folded, back = warp.displacement_mm, warp.jacobian.folded_count, warp.there_and_back_vox
+    folds = f"{folded} folded voxel{'s' if folded > 1 else ''}" if folded else "no folds"
     return (
-        f"{moved.mean:.1f} mm on average, {moved.max:.1f} mm at most; {folds}; "
-        f"SD of log Jacobian {jacobian.sd_log:.2f}; inverse exact to {back.mean:.3f} voxels"
+        f"{moved.mean:.1f} mm on average, {moved.max:.1f} mm at most; {folds}; SD of log Jacobian "
+        f"{warp.jacobian_foreground.sd_log:.2f} in the object; inverse off by {back.mean:.3f} voxels on average, "
+        f"{back.max:.2g} at most"
     )
 
 

@@ -72,7 +72,7 @@ def measure(
     jacobian = ops.jacobian_determinant(forward)
     whole, inner = jacobian_figures(jacobian), jacobian_figures(jacobian, foreground)
     del jacobian
-    moved = inverse_consistency(_lengths(forward, _gram(grid)))
+    moved = displacement_figures(forward, grid)
     there_vox, there_mm = _round_trip(forward, inverse, grid, ops)
     back_vox, back_mm = _round_trip(inverse, forward, grid, ops)
     warp = WarpFigures(
@@ -87,9 +87,19 @@ def measure(
     return Figures(determinant, warp)
 
 
+def displacement_figures(field: Tensor, grid: Grid) -> ErrorFigures:
+    """Of the length in mm of a (3, *grid.shape) displacement in voxels."""
+    return inverse_consistency(_lengths(field, _gram(grid)))
+
+
+def round_trip_vox(first: Tensor, second: Tensor, ops: ModuleType) -> ErrorFigures:
+    """Of |first(x) + second(x + first(x))| in voxels, where x + first(x) is in the image."""
+    return _trip_figures(first, second, np.eye(3), ops)
+
+
 def _round_trip(first: Tensor, second: Tensor, grid: Grid, ops: ModuleType) -> tuple[ErrorFigures, ErrorFigures]:
     """Figures of |first(x) + second(x + first(x))| in voxels and mm, where x + first(x) is in the image."""
-    voxels, gram = _trip_figures(first, second, np.eye(3), ops), _gram(grid)
+    voxels, gram = round_trip_vox(first, second, ops), _gram(grid)
     square = float(gram[0, 0])
     if np.allclose(gram, square * np.eye(3), rtol=NEGLIGIBLE, atol=NEGLIGIBLE * square):
         return voxels, ErrorFigures(*(math.sqrt(square) * value for value in voxels))

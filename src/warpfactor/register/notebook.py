@@ -31,11 +31,12 @@ def _rows(found: Registration) -> Iterator[tuple[str, str]]:
         yield stage.name, f"{stage.metric.upper()} cost {stage.change(3)}"
     warp = found.figures.warp
     if warp is not None:
-        moved, jacobian = warp.displacement_mm, warp.jacobian
+        moved = warp.displacement_mm
         yield "warp", f"{moved.mean:.1f} mm on average, {moved.max:.1f} mm at most"
-        yield "folded voxels", str(jacobian.folded_count)
-        yield "SD of log Jacobian", f"{jacobian.sd_log:.2f}"
-        yield "inverse error", f"{warp.there_and_back_vox.mean:.3f} voxels on average"
+        yield "folded voxels", str(warp.jacobian.folded_count)
+        yield "SD of log Jacobian, in the object", f"{warp.jacobian_foreground.sd_log:.2f}"
+        error = warp.there_and_back_vox
+        yield "inverse error", f"{error.mean:.3f} voxels on average, {error.max:.2g} at most"
     for text in found.warnings:
         yield "warning", text
     yield "time", f"{found.run.seconds['total']:.1f} s"

@@ -230,6 +230,11 @@ class Registration:
         }
 
 
+def bare_seconds(seconds: Mapping[str, float]) -> float:
+    """Time of a registration without its report and without writing: these come after it and can be left out."""
+    return sum(spent for part, spent in seconds.items() if part not in ("report", "write", "total"))
+
+
 def grid_to_dict(grid: Grid) -> dict[str, Any]:
     """A grid for result.json."""
     return {

@@ -80,8 +80,8 @@ def course(stage: Mapping[str, Any]) -> str:
         *(_cross(across.at(i), upper.at(costs[i])) for i in rejected),
         _steps([(i, d) for i, d in enumerate(history["damping"]) if d], across, lower),
     ]
-    words = f"Cost and damping of the {stage['name']} stage over {count} iterations, {len(rejected)} of them rejected."
-    return _svg(parts, lower.first + 6, words, f"iteration, 1 to {count}")
+    words = f"Cost and damping of the {stage['name']} stage over {count} steps tried, {len(rejected)} of them rejected."
+    return _svg(parts, lower.first + 6, words, f"steps tried, 1 to {count}")
 
 
 def jacobian_histogram(counts: NDArray[np.int64], folded: int) -> str:

@@ -260,8 +260,8 @@ def _spread(regularity: Regularity) -> Check:
         "Regularity",
         level,
         value,
-        f"The warp stretches and squeezes strongly (SD of the log Jacobian {regularity.sd_log:.2f}), as it does when "
-        "images do not correspond.",
+        f"The warp stretches and squeezes strongly (SD of the log Jacobian {regularity.sd_log:.2f} in the object), "
+        "as it does when images do not correspond.",
         "Check the affine first; then smooth more (--set deformable.sigma_grad=2.0).",
     )
 

@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from warpfactor import __version__
 from warpfactor.register import toml
-from warpfactor.register.result import without_nan
+from warpfactor.register.result import bare_seconds, without_nan
 from warpfactor.report import charts
 from warpfactor.report.case import Case
 from warpfactor.report.likeness import Alignment
@@ -64,7 +64,7 @@ def render(
                 "" if regularity is None else charts.jacobian_histogram(regularity.counts, regularity.folded)
             ),
             status=entries["status"],
-            stages=[_stage(stage) for stage in entries["stages"]],
+            stages=[_stage(stage, _limits(entries)) for stage in entries["stages"]],
             labels=_labels(entries.get("labels")),
             landmarks=_landmarks(entries.get("landmarks")),
             command=shlex.join(["warpfactor", *entries["command"]]) if entries.get("command") else "",
@@ -94,7 +94,7 @@ def facts_of(
         "folded": None if regularity is None else regularity.folded,
         "inverse_vox": None if regularity is None or regularity.inverse_vox is None else regularity.inverse_vox.p95,
         "displacement_mm": None if regularity is None else regularity.displacement_mm.max,
-        "seconds": entries["seconds"].get("total"),
+        "seconds": bare_seconds(entries["seconds"]),
     }
     return {
         "format": FACTS_FORMAT,
@@ -203,9 +203,8 @@ def _thumbnail(views: Views) -> str:
 
 
 def _under(entries: Mapping[str, Any]) -> str:
-    parts = [f"recipe {entries['recipe'].get('name', '')}", f"{entries['seconds']['total']:.1f} s"]
-    if entries.get("peak_memory_mb"):
-        parts.append(f"{entries['peak_memory_mb'] / 1024:.1f} GB at most")
+    seconds = bare_seconds(entries["seconds"])
+    parts = [f"recipe {entries['recipe'].get('name', '')}", f"{seconds:.1f} s without report and writing"]
     size = " × ".join(str(n) for n in reversed(entries["fixed"]["shape_zyx"][-entries["fixed"]["dimension"] :]))
     return " · ".join([*parts, f"{size} voxels"])
 
@@ -227,29 +226,45 @@ def _warp_words(regularity: Regularity | None) -> str:
 
 def _warp_facts(regularity: Regularity) -> list[tuple[str, str]]:
     low, middle, high = regularity.percentiles
+    moved = " / ".join(f"{v:.1f}" for v in regularity.displacement_mm)
     rows = [
-        ("Folded voxels", f"{regularity.folded}"),
-        ("Jacobian, 1st percentile", f"{low:.2f}"),
-        ("Jacobian, median", f"{middle:.2f}"),
-        ("Jacobian, 99th percentile", f"{high:.2f}"),
-        ("SD of its logarithm", f"{regularity.sd_log:.2f}"),
-        ("Displacement, mean / 95 % / largest", " / ".join(f"{v:.1f}" for v in regularity.displacement_mm) + " mm"),
+        ("Folded voxels, whole image", f"{regularity.folded}"),
+        ("Jacobian in the object, 1st percentile", f"{low:.2f}"),
+        ("Jacobian in the object, median", f"{middle:.2f}"),
+        ("Jacobian in the object, 99th percentile", f"{high:.2f}"),
+        ("SD of its logarithm, in the object", f"{regularity.sd_log:.2f}"),
+        ("Displacement, whole image, mean / 95 % / largest", f"{moved} mm"),
     ]
     if regularity.inverse_vox is not None:
         error = " / ".join(f"{v:.3f}" for v in regularity.inverse_vox)
-        rows.append(("Inverse error, mean / 95 % / largest", f"{error} voxels"))
+        rows.append(("Inverse error, whole image, mean / 95 % / largest", f"{error} voxels"))
     return rows
 
 
-def _stage(stage: Mapping[str, Any]) -> dict[str, Any]:
+def _limits(entries: Mapping[str, Any]) -> dict[float, int]:
+    """Most iterations of the deformable stage, by level."""
+    deformable = entries["recipe"].get("deformable") or {}
+    return dict(zip(deformable.get("levels", ()), deformable.get("iterations", ()), strict=False))
+
+
+def _iterations(history: Mapping[str, Any], limits: Mapping[float, int]) -> int:
+    """Of all levels, as a run tells them: a step that is tried again after it was rejected is still the same one."""
+    if "iteration" not in history:
+        return len(history.get("accepted", ()))
+    last = dict(zip(history["level"], history["iteration"], strict=True))
+    return sum(min(number + 1, limits.get(level, number + 1)) for level, number in last.items())
+
+
+def _stage(stage: Mapping[str, Any], limits: Mapping[float, int]) -> dict[str, Any]:
     history = stage["history"]
     accepted = history.get("accepted", [])
     return {
         "title": _capital(stage["name"]),
         "metric": stage["metric"].upper(),
+        "level": f"{stage['level']:g}",
         "before": "no overlap" if stage["cost_before"] is None else _cost(stage["cost_before"]),
         "after": _cost(stage["cost_after"]),
-        "iterations": len(accepted),
+        "iterations": _iterations(history, limits),
         "rejected": sum(not kept for kept in accepted),
         "seconds": f"{stage['seconds']:.1f}",
         "status": stage["status"],
@@ -292,12 +307,13 @@ def _landmarks(landmarks: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 def _facts_tables(entries: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, str, int | None]]]]:
     seconds = {part: spent for part, spent in entries["seconds"].items() if part != "total"}
-    total = max(entries["seconds"].get("total") or sum(seconds.values()), 1e-9)
+    total = max(sum(seconds.values()), 1e-9)
     times = [(_capital(part), f"{spent:.2f} s", round(100 * spent / total)) for part, spent in seconds.items()]
     memory = entries.get("peak_memory_mb")
+    scope = "" if "write" in seconds else ", before the report"
     run = [
-        ("Total time", f"{total:.1f} s", None),
-        ("Largest memory", "not known" if memory is None else f"{memory:.0f} MB", None),
+        ("Time without report and writing", f"{bare_seconds(seconds):.1f} s", None),
+        (f"Largest memory{scope}", "not known" if memory is None else f"{memory:.0f} MB", None),
         ("Device, backend", f"{entries.get('device')}, {entries.get('backend')}", None),
         ("Threads", str(entries.get("threads")), None),
         ("Seed", str(entries.get("seed")), None),

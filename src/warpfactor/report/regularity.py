@@ -1,6 +1,7 @@
 """How regular a warp is, from the field itself: folds, changes of volume, displacement, and how well it is undone.
 
-result.json has such figures too, but a report must speak of the files as they are now.
+result.json has such figures too, but a report must speak of the files as they are now: figures of the object are taken
+from there only if they are of this warp, and the others are computed as they were.
 """
 
 from __future__ import annotations
@@ -11,19 +12,18 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from warpfactor import kernels
-from warpfactor.grid import Grid, slabs
+from warpfactor.grid import slabs
 from warpfactor.image import Image
-from warpfactor.quality import ErrorFigures, inverse_consistency
-from warpfactor.register.pair import finest_spacing
+from warpfactor.quality import ErrorFigures, jacobian_figures
+from warpfactor.register.figures import displacement_figures, round_trip_vox
 from warpfactor.report.case import Case
 from warpfactor.report.coarse import Region
-from warpfactor.report.views import lengths_mm, round_trip
-from warpfactor.resample import VoxelMap
 from warpfactor.transform import Warp
 
-POINTS = 100_000  # voxels at which displacement and inverse are measured
+SAME = 1e-3  # relative difference of figures of one and the same warp, from memory and from its file
 LOG_LIMIT, SHOWN_LIMIT = 10, 4  # of the base-2 logarithm of the Jacobian, to measure and to show
 FINE, COARSE = 64, 16  # bins of its histogram per factor of two, to measure and to show
 
@@ -38,7 +38,7 @@ class Regularity:
         sd_log: standard deviation of the natural logarithm of the determinant in the object.
         percentiles: 1st, 50th and 99th of the determinant there.
         displacement_mm: length of the displacement, whole image.
-        inverse_vox: |x - inverse(forward(x))| in voxels of the finest axis; None without an inverse.
+        inverse_vox: |x - inverse(forward(x))| in voxels, where x stays in the image; None without an inverse.
         counts: voxels of the object by base-2 logarithm, COARSE bins per unit from -SHOWN_LIMIT to SHOWN_LIMIT, the
             first and last with what lies beyond them; folds left out.
     """
@@ -57,8 +57,7 @@ def jacobian_of(warp: Warp | None) -> Image | None:
     """Determinant of a warp on its own grid."""
     if warp is None:
         return None
-    field = warp.displacement.to(torch.float32).contiguous()
-    return Image(kernels.select("cpu").jacobian_determinant(field)[None], warp.grid, "jacobian")
+    return Image(kernels.select("cpu").jacobian_determinant(_single(warp))[None], warp.grid, "jacobian")
 
 
 def measure(case: Case, region: Region, jacobian: Image | None) -> Regularity | None:
@@ -67,28 +66,42 @@ def measure(case: Case, region: Region, jacobian: Image | None) -> Regularity | 
         return None
     determinant = jacobian.data[0].numpy()
     counts, folded_inside, inside = _histogram(determinant, region)
-    place = case.warp.on_grid(_sparse(case.warp.grid))
-    assert place.displacement is not None
-    moved = lengths_mm(place.displacement, place.grid)
+    field = _single(case.warp)
+    sd_log, percentiles = _known(case, determinant) or (_spread(counts), _percentiles(counts))
     return Regularity(
         folded=determinant.size - int(np.count_nonzero(determinant > 0)),
         voxels=determinant.size,
         folded_share=folded_inside / max(inside, 1),
-        sd_log=_spread(counts),
-        percentiles=_percentiles(counts),
-        displacement_mm=inverse_consistency(moved),
-        inverse_vox=_inverse_error(place, case.inverse_warp, jacobian),
+        sd_log=sd_log,
+        percentiles=percentiles,
+        displacement_mm=displacement_figures(field, case.warp.grid),
+        inverse_vox=_inverse_error(field, case.inverse_warp),
         counts=_shown(counts),
     )
 
 
-def _inverse_error(there: VoxelMap, inverse: Warp | None, jacobian: Image) -> ErrorFigures | None:
-    """In voxels of the finest axis, over the points that stay in the image."""
-    if inverse is None:
+def _single(warp: Warp) -> Tensor:
+    return warp.displacement.to(torch.float32).contiguous()
+
+
+def _inverse_error(field: Tensor, inverse: Warp | None) -> ErrorFigures | None:
+    """None without an inverse on the same grid."""
+    if inverse is None or inverse.displacement.shape != field.shape:
         return None
-    error = lengths_mm(round_trip(there, inverse, jacobian), there.grid) / finest_spacing(inverse.grid)
-    known = error[np.isfinite(error)]
-    return inverse_consistency(known) if known.size else None
+    return round_trip_vox(field, _single(inverse), kernels.select("cpu"))
+
+
+def _known(case: Case, determinant: NDArray[np.float32]) -> tuple[float, tuple[float, float, float]] | None:
+    """SD of the logarithm and percentiles in the object as result.json has them, if they are of this warp."""
+    figures = case.entries["figures"]
+    image, inside = (figures.get(f"warp_jacobian_determinant_in_{name}") for name in ("image", "fixed_foreground"))
+    if not image or not inside:
+        return None
+    here = jacobian_figures(determinant)
+    if not math.isclose(here.sd_log, image["sd_log"], rel_tol=SAME) or here.folded_count != image["folded_count"]:
+        return None
+    low, middle, high = (float(inside["percentiles"][name]) for name in ("p1", "p50", "p99"))
+    return float(inside["sd_log"]), (low, middle, high)
 
 
 def _histogram(determinant: NDArray[np.float32], region: Region) -> tuple[NDArray[np.int64], int, int]:
@@ -129,12 +142,3 @@ def _percentiles(counts: NDArray[np.int64]) -> tuple[float, float, float]:
     places = np.minimum(np.searchsorted(share, (0.01, 0.5, 0.99)), len(counts) - 1)
     low, middle, high = np.exp2(_middles()[places]).tolist()
     return low, middle, high
-
-
-def _sparse(grid: Grid) -> Grid:
-    """Every n-th voxel of a grid."""
-    axes = [axis for axis in range(3) if grid.shape[axis] > 1]
-    step = max(1, math.floor(math.pow(grid.voxel_count / POINTS, 1 / len(axes))))
-    steps = [step if axis in axes and grid.shape[axis] >= 2 * step else 1 for axis in range(3)]
-    shape = [(n - 1) // k + 1 for n, k in zip(grid.shape, steps, strict=True)]
-    return Grid((shape[0], shape[1], shape[2]), grid.matrix @ np.diag([*map(float, steps), 1.0]), grid.ndim)

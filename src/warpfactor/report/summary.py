@@ -30,25 +30,35 @@ _RANK = {RED: 0, AMBER: 1, GREEN: 2}
 
 
 class Column(NamedTuple):
-    """A figure in the table; `bad` is +1 if large values are, -1 if small ones are, 0 if neither."""
+    """A figure in the table.
+
+    Attributes:
+        key: in the facts of a report.
+        title, unit, digits: as shown.
+        bad: +1 if large values are, -1 if small ones are, 0 if neither.
+        floor: results that differ by less have no outliers; about a tenth of the check's amber limit, if it has one.
+        check: of the verdict, that is about this figure.
+    """
 
     key: str
     title: str
     digits: int
     bad: int
+    floor: float = 0.0
     unit: str = ""
+    check: str = ""
 
 
 COLUMNS = (
-    Column("correlation", "Local correlation", 2, -1),
-    Column("dice", "Dice", 3, -1),
-    Column("landmark_mm", "Landmark error", 2, 1, "mm"),
-    Column("coverage", "Overlap", 2, -1),
-    Column("sd_log", "SD log Jacobian", 2, 1),
-    Column("folded", "Folded voxels", 0, 1),
-    Column("inverse_vox", "Inverse error", 2, 1, "voxels"),
-    Column("displacement_mm", "Largest displacement", 1, 1, "mm"),
-    Column("seconds", "Time", 1, 0, "s"),
+    Column("correlation", "Local correlation", 2, -1, 0.03, check="Likeness"),
+    Column("dice", "Dice", 3, -1, 0.01, check="Labels"),
+    Column("landmark_mm", "Landmark error", 2, 1, 0.1, "mm", "Landmarks"),
+    Column("coverage", "Overlap", 2, -1, 0.05, check="Overlap"),
+    Column("sd_log", "SD log Jacobian", 2, 1, 0.07, "in the object", "Regularity"),
+    Column("folded", "Folded voxels", 0, 1, 1.0, check="Folds"),
+    Column("inverse_vox", "Inverse error", 2, 1, 0.05, "voxels, 95 %", "Inverse"),
+    Column("displacement_mm", "Largest displacement", 1, 1, 1.0, "mm"),
+    Column("seconds", "Time", 1, 0, unit="s, without report"),
 )
 
 
@@ -67,6 +77,11 @@ class Row:
     @property
     def level(self) -> str:
         return str(self.facts["verdict"]["level"])
+
+    def doubtful(self, check: str) -> bool:
+        """Whether the verdict has a check of that name that is amber or red."""
+        checks = self.facts["verdict"].get("checks", ())
+        return any(c["name"] == check and c["level"] in (AMBER, RED) for c in checks)
 
     def figure(self, key: str) -> float | None:
         value = self.facts["figures"].get(key)
@@ -116,7 +131,7 @@ def outliers(rows: Sequence[Row]) -> list[dict[str, float]]:
         if column.bad == 0 or known.size < FEWEST:
             continue
         middle = float(np.median(known))
-        scale = max(1.4826 * float(np.median(np.abs(known - middle))), FLOOR * abs(middle), 1e-9)
+        scale = max(1.4826 * float(np.median(np.abs(known - middle))), FLOOR * abs(middle), column.floor)
         for row, value in zip(found, values, strict=True):
             apart = 0.0 if value is None else column.bad * (value - middle) / scale
             if apart > OUTLIER:
@@ -145,8 +160,15 @@ def _cells(row: Row, standing: Mapping[str, float], columns: Sequence[Column]) -
         yield {
             "value": "" if value is None else repr(value),
             "text": "–" if value is None else f"{value:.{column.digits}f}",
-            "outlier": column.key in standing,
+            "mark": _mark(row, column, standing),
         }
+
+
+def _mark(row: Row, column: Column, standing: Mapping[str, float]) -> str:
+    """Why a figure is marked; empty if it is not."""
+    if row.doubtful(column.check):
+        return "its check is not green"
+    return "stands out among these results" if column.key in standing else ""
 
 
 def _link(target: Path, output: Path) -> str:
