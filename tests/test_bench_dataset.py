@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import warpfactor as wf
-from warpfactor.bench.dataset import Case, read_dataset, read_table, write_table
+from warpfactor.bench.dataset import Case, check_files, read_dataset, read_table, write_table
 from warpfactor.bench.example import write_example
 from warpfactor.bench.landmarks import read_pair
 from warpfactor.bench.learn2reg import read_learn2reg
@@ -62,6 +62,7 @@ def test_tabs_absolute_paths_and_empty_cells(images):
         (("fixed,moving,moving_landmarks", "a.nii.gz,b.nii.gz,c.nii.gz"), ("no fixed_landmarks",)),
         (("fixed,moving,label", "a.nii.gz,b.nii.gz,c.nii.gz"), ("unknown column 'label'", "fixed_labels")),
         (("fixed,other", "a.nii.gz,b.nii.gz"), ("unknown column",)),
+        (("fixed;moving", "a.nii.gz;b.nii.gz"), ("separated by ';'", "commas")),
         (("fixed", "a.nii.gz"), ("needs a column 'moving'",)),
         (("fixed,moving", "a.nii.gz"), ("line 2 has 1 cells",)),
         (("fixed,moving", "a.nii.gz,"), ("line 2 has no moving image",)),
@@ -100,8 +101,16 @@ def test_cases_are_chosen_by_pattern(images):
     dataset = read_table(table(images, *lines))
     assert [case.name for case in dataset.only("br*").cases] == ["p1"]
     assert [case.name for case in dataset.only("p2,p1").cases] == ["p1", "p2"]
-    with pytest.raises(InputError, match="No case matches 'x'"):
+    with pytest.raises(InputError, match=r"No case matches 'x'; the dataset pairs has p1, p2\.$"):
         dataset.only("x")
+
+
+def test_files_of_cases_that_are_not_used_may_be_missing(images):
+    lines = ("name,fixed,moving,fixed_labels", "p1,a.nii.gz,b.nii.gz,", "p2,a.nii.gz,c.nii.gz,sub/la.nii.gz")
+    dataset = read_dataset(table(images, *lines), check=False)
+    check_files(dataset.only("p1").cases, "x")
+    with pytest.raises(FileError, match="x: case 'p2' has fixed_labels but no moving_labels"):
+        check_files(dataset.cases, "x")
 
 
 def learn2reg(folder, entries, *files):
@@ -186,8 +195,11 @@ def test_what_is_wrong_with_a_learn2reg_json_is_named(tmp_path, entries, words):
 
 
 def test_a_folder_without_a_json_and_an_unknown_file_are_refused(tmp_path):
-    with pytest.raises(FileError, match="holds no dataset JSON"):
+    with pytest.raises(FileError, match="holds no dataset JSON; name such a folder, or a table"):
         read_dataset(tmp_path)
+    with pytest.raises(FileError, match="there is no such file or folder"):
+        read_dataset(tmp_path / "nothere")
+    touch(tmp_path / "pairs.xlsx")
     with pytest.raises(FileError, match="a dataset is a table"):
         read_dataset(tmp_path / "pairs.xlsx")
 

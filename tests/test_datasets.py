@@ -61,6 +61,29 @@ def test_a_wrong_path_is_reported_before_any_work(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_landmarks_that_do_not_correspond_are_found_by_the_check(tmp_path):
+    for name in ("a.nii.gz", "b.nii.gz"):
+        (tmp_path / name).touch()
+    (tmp_path / "a.csv").write_text("1,2,3\n4,5,6\n")
+    (tmp_path / "b.csv").write_text("1,2,3\n")
+    table = tmp_path / "pairs.csv"
+    table.write_text("name,fixed,moving,fixed_landmarks,moving_landmarks\np,a.nii.gz,b.nii.gz,a.csv,b.csv\n")
+    error = run("datasets", "--check", table, code=2).stderr
+    assert "case 'p': " in error and "a.csv has 2 points" in error
+
+
+def test_a_case_without_labels_does_not_stop_the_others(tmp_path):
+    for name in ("a.nii.gz", "b.nii.gz", "c.nii.gz"):
+        (tmp_path / name).write_bytes(b"no image")
+    table = tmp_path / "pairs.csv"
+    table.write_text("name,fixed,moving,fixed_labels\np,a.nii.gz,b.nii.gz,\nq,a.nii.gz,c.nii.gz,b.nii.gz\n")
+    command = ("bench", "accuracy", "--data", table, "--methods", QUICK, "-o", tmp_path / "out")
+    assert "case 'q' has fixed_labels but no moving_labels" in run(*command, code=2).stderr
+    two = f"{QUICK},again={QUICK.partition('=')[2]}"
+    result = run(*command[:5], two, *command[6:], "--cases", "p", code=3)
+    assert "Failed    1 of 1 runs" in result.stdout  # two labels, one run
+
+
 def test_failures_end_with_a_code_of_their_own(tmp_path):
     for name in ("a", "b"):
         (tmp_path / f"{name}.nii.gz").write_bytes(b"no image")

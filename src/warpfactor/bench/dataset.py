@@ -95,42 +95,64 @@ class Dataset:
         kept = tuple(c for c in self.cases if any(fnmatch(c.name, w) or fnmatch(c.group, w) for w in wanted))
         if not kept:
             shown = ", ".join(case.name for case in self.cases[:_SHOWN])
-            raise InputError(f"No case matches {pattern!r}; the dataset {self.name} has {shown} ...")
+            more = " ..." if len(self.cases) > _SHOWN else "."
+            raise InputError(f"No case matches {pattern!r}; the dataset {self.name} has {shown}{more}")
         return dataclasses.replace(self, cases=kept)
 
 
-def read_dataset(path: str | Path) -> Dataset:
-    """The dataset of a table (.csv, .tsv), of a Learn2Reg .json, or of a folder that holds one such JSON."""
+def read_dataset(path: str | Path, *, check: bool = True) -> Dataset:
+    """The dataset of a table (.csv, .tsv), of a Learn2Reg .json, or of a folder that holds one such JSON.
+
+    Args:
+        check: that all files are there; without, `check_files` does so for the cases that are used.
+    """
     from warpfactor.bench.learn2reg import read_learn2reg  # which builds on this file
 
     place = Path(path)
     if place.is_dir():
-        return read_learn2reg(_only_json(place))
+        return read_learn2reg(_only_json(place), check=check)
     readers = {".csv": read_table, ".tsv": read_table, ".json": read_learn2reg}
     reader = readers.get(place.suffix.lower())
+    if reader is None and not place.exists():
+        raise FileError(f"{place}: there is no such file or folder.")
     if reader is None:
         raise FileError(f"{place}: a dataset is a table (.csv, .tsv) or a Learn2Reg .json; see `warpfactor datasets`.")
-    return reader(place)
+    return reader(place, check=check)
 
 
-def read_table(path: str | Path) -> Dataset:
-    """The cases of a table, one a line."""
+def read_table(path: str | Path, *, check: bool = True) -> Dataset:
+    """The cases of a table, one a line; `check` as of `read_dataset`."""
     place = Path(path)
     header, rows = _rows(place)
     cases = [_case(place, number, dict(zip(header, row, strict=True))) for number, row in rows]
-    return checked(Dataset(place.stem, tuple(cases)), place)
+    return checked(Dataset(place.stem, tuple(cases)), place, files=check)
 
 
-def checked(dataset: Dataset, source: Path) -> Dataset:
-    """The dataset itself, if there are cases, their names are unique, and every file is there and has its partner."""
+def checked(dataset: Dataset, source: Path, *, files: bool = True) -> Dataset:
+    """The dataset itself, if it has cases, their names are unique and, with `files`, `check_files` finds nothing."""
     if not dataset.cases:
         raise FileError(f"{source}: holds no cases.")
-    problems = [*_repeated(dataset.cases), *(text for case in dataset.cases for text in _problems(case))]
+    refuse(_repeated(dataset.cases), source)
+    if files:
+        check_files(dataset.cases, source)
+    return dataset
+
+
+def check_files(cases: Iterable[Case], source: str | Path) -> None:
+    """FileError unless every file of the cases is there and has its partner.
+
+    Args:
+        source: where the cases are from, for the message.
+    """
+    refuse([text for case in cases for text in _problems(case)], source)
+
+
+def refuse(problems: Sequence[str], source: str | Path) -> None:
+    """FileError that lists the problems of a dataset; nothing if there are none."""
     if problems:
         more = len(problems) - _SHOWN
         rest = f"; and {more} more" if more > 0 else ""
         raise FileError(f"{source}: {'; '.join(problems[:_SHOWN])}{rest}.")
-    return dataset
 
 
 def write_table(cases: Sequence[Case], path: str | Path, *, force: bool = False) -> None:
@@ -153,9 +175,10 @@ def _cell(value: Path | str | None, place: Path) -> str:
 
 def _only_json(folder: Path) -> Path:
     found = sorted(folder.glob("*_dataset.json")) or sorted(folder.glob("*.json"))
-    if len(found) != 1:
-        count = "no" if not found else str(len(found))
-        raise FileError(f"{folder}: holds {count} dataset JSON files where one is meant; name the file.")
+    if not found:
+        raise FileError(f"{folder}: holds no dataset JSON; name such a folder, or a table of pairs (.csv, .tsv).")
+    if len(found) > 1:
+        raise FileError(f"{folder}: holds {len(found)} dataset JSON files where one is meant; name the file.")
     return found[0]
 
 
@@ -182,6 +205,10 @@ def _rows(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
 def _check_header(path: Path, header: list[str]) -> None:
     known = (*WORDS, *FILES)
     strange = [name for name in header if name not in known]
+    wrong = next((mark for mark in (";", "\t", ",") if strange and mark in strange[0]), None)
+    if wrong:
+        kind = "commas in a .csv" if path.suffix.lower() == ".csv" else "tabs in a .tsv"
+        raise FileError(f"{path}: its columns are separated by {wrong!r}; that should be {kind}.")
     if strange:
         raise FileError(f"{path}: unknown column {strange[0]!r}; known are {', '.join(known)}.")
     for name in ("fixed", "moving"):

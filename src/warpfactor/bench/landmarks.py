@@ -33,5 +33,15 @@ def read_pair(case: Case, fixed: Grid, moving: Grid) -> Landmarks | None:
     return sides
 
 
+def landmark_problem(case: Case) -> str:
+    """What is wrong with the landmark files of a case; empty if nothing is. Images are not read."""
+    anywhere = Grid.from_spacing((2, 2, 2))
+    try:
+        read_pair(case, anywhere, anywhere)
+    except FileError as error:
+        return f"case {case.name!r}: {str(error).rstrip('.')}"
+    return ""
+
+
 def _points(path: Path, grid: Grid) -> Points:
     return read_keypoints(path, grid) if is_keypoint_file(path) else read_points(path).points

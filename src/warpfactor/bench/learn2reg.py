@@ -19,11 +19,14 @@ PAIRS = ("registration_test", "test_paired_images", "registration_val", "validat
 KEYPOINTS = ("landmarks", "keypoints")  # manual ones first
 
 
-def read_learn2reg(path: str | Path) -> Dataset:
+def read_learn2reg(path: str | Path, *, check: bool = True) -> Dataset:
     """The pairs that a Learn2Reg JSON names for test or validation, with what lies beside their images.
 
     Those for test are used if they come with labels or keypoints, which is only so for the organizers; otherwise those
     for validation.
+
+    Args:
+        check: as of `read_dataset`.
     """
     place = Path(path)
     data = _parse(place)
@@ -33,7 +36,7 @@ def read_learn2reg(path: str | Path) -> Dataset:
         raise FileError(f"{place}: names no pairs; a Learn2Reg JSON has them under {', '.join(PAIRS)}.")
     scored = (cases for cases in pairs.values() if any(c.fixed_labels or c.fixed_landmarks for c in cases))
     chosen = next(scored, list(pairs.values())[-1])
-    return checked(Dataset(name, chosen, _label_names(data)), place)
+    return checked(Dataset(name, chosen, _label_names(data)), place, files=check)
 
 
 def _parse(path: Path) -> dict[str, Any]:

@@ -18,7 +18,7 @@ Data = Annotated[
     typer.Option(
         "--data",
         metavar="FILE",
-        help="Table of pairs (.csv, .tsv) or a Learn2Reg dataset .json; see `warpfactor datasets`.",
+        help="Table of pairs (.csv, .tsv), or a Learn2Reg dataset .json or folder; see `warpfactor datasets`.",
         show_default=False,
     ),
 ]
@@ -64,11 +64,12 @@ def command(  # noqa: PLR0913 - one argument per option
     --methods default,adam=default+deformable.descent=adam,greedy
     """
     from warpfactor.bench import accuracy
-    from warpfactor.bench.dataset import read_dataset
+    from warpfactor.bench.dataset import check_files, read_dataset
     from warpfactor.bench.method import parse_methods
     from warpfactor.bench.runner import Options, run_all
 
-    dataset = read_dataset(data).only(cases)
+    dataset = read_dataset(data, check=False).only(cases)
+    check_files(dataset.cases, data)
     chosen = parse_methods(methods)
     timeout_s = None if limit_minutes is None else 60 * limit_minutes
     options = Options(jobs, threads, masks, retry_failed, again, keep, timeout_s)
@@ -87,8 +88,9 @@ def _say_what_is_missing(dataset: Dataset, *, quiet: bool) -> None:
     """Cases without anything to be scored by are easily overlooked."""
     bare = [case.name for case in dataset.cases if not (case.fixed_labels or case.fixed_landmarks)]
     if bare and not quiet:
+        shown = bare[0] + (" ..." if len(bare) > 1 else "")
         typer.echo(
-            f"{len(bare)} of {len(dataset.cases)} cases have neither labels nor landmarks ({bare[0]} ...): "
+            f"{len(bare)} of {len(dataset.cases)} cases have neither labels nor landmarks ({shown}): "
             "only mutual information, regularity, time and memory can be measured there.",
             err=True,
         )

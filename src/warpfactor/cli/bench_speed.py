@@ -49,7 +49,7 @@ def command(  # noqa: PLR0913 - one argument per option
 
     In the same run: a scale-copy of three channels, the plain PyTorch kernels, and Greedy if it is installed. Each
     measurement is a fresh process; what OUTPUT holds already, measured by the same code, is not measured again. Leave
-    the machine alone meanwhile, or believe the ratios only.
+    the machine alone meanwhile; under other work, times are not judged.
     """
     from warpfactor.bench import machine, speed_load, speed_report
     from warpfactor.bench.speed import run_all

@@ -50,9 +50,11 @@ def _explain(name: str | None) -> None:
 
 
 def _check(path: Path) -> None:
-    from warpfactor.bench.dataset import FILES, read_dataset
+    from warpfactor.bench.dataset import FILES, read_dataset, refuse
+    from warpfactor.bench.landmarks import landmark_problem
 
     dataset = read_dataset(path)
+    refuse([problem for case in dataset.cases if (problem := landmark_problem(case))], path)
     counts = Counter(column for case in dataset.cases for column in case.files())
     groups = Counter(case.group for case in dataset.cases)
     typer.echo(f"{dataset.name}: {len(dataset.cases)} pairs; every file is there.")

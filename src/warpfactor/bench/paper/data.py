@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from warpfactor.bench.dataset import Case, Dataset, read_dataset
+from warpfactor.bench.dataset import Case, Dataset, check_files, read_dataset
 from warpfactor.errors import InputError
 
 
@@ -18,7 +19,7 @@ class Pairs:
     Attributes:
         cases: names are unique.
         label_names: by group, then by label; empty if nobody said.
-        command: the options that choose them, files without their folders.
+        command: the options that choose them, as given.
     """
 
     cases: tuple[Case, ...] = ()
@@ -35,7 +36,7 @@ class Pairs:
 
 
 def gather(paths: Sequence[Path], *, pattern: str | None = None, limit: int | None = None) -> Pairs:
-    """The pairs of some datasets, all files checked.
+    """The pairs of some datasets, all their files checked.
 
     Args:
         pattern: only cases whose name or group matches, as in `Dataset.only`.
@@ -43,12 +44,20 @@ def gather(paths: Sequence[Path], *, pattern: str | None = None, limit: int | No
     """
     if limit is not None and limit < 1:
         raise InputError(f"--limit {limit}: at least one pair of each dataset is meant.")
-    datasets = [read_dataset(path) for path in paths]
+    datasets = [read_dataset(path, check=False) for path in paths]
     names = {case.group: dataset.label_names for dataset in datasets for case in dataset.cases}
     cases = _told_apart([case for dataset in datasets for case in dataset.cases])
-    chosen = Dataset(" and ".join(d.name for d in datasets), cases).only(pattern).cases
-    options = [*(f"--data {path.name}" for path in paths), *([f"--cases '{pattern}'"] if pattern else [])]
-    return Pairs(_first(chosen, limit), names, " ".join([*options, *([f"--limit {limit}"] if limit else [])]))
+    chosen = _first(Dataset(" and ".join(d.name for d in datasets), cases).only(pattern).cases, limit)
+    check_files(chosen, " and ".join(str(path) for path in paths))
+    options = [*(f"--data {as_typed(path)}" for path in paths), *([f"--cases {as_typed(pattern)}"] if pattern else [])]
+    return Pairs(chosen, names, " ".join([*options, *([f"--limit {limit}"] if limit else [])]))
+
+
+def as_typed(value: str | Path) -> str:
+    """A word for a shell; a path below the working folder as it is from there, so that pages hold no more of it."""
+    if isinstance(value, Path) and value.is_absolute() and value.is_relative_to(Path.cwd()):
+        value = value.relative_to(Path.cwd())
+    return shlex.quote(str(value))
 
 
 def _told_apart(cases: Sequence[Case]) -> tuple[Case, ...]:

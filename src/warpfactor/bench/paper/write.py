@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from warpfactor.bench import machine
+from warpfactor.bench.paper.data import as_typed
 from warpfactor.bench.paper.experiment import Experiment, Plan, Report
 from warpfactor.bench.paper.modes import DAMPING, PAPER
 from warpfactor.bench.paper.study import Study
@@ -32,12 +33,10 @@ def write(experiment: Experiment, report: Report, study: Study) -> list[Path]:
 
 def _page(experiment: Experiment, report: Report, study: Study, picture: Path | None) -> list[str]:
     """Paragraphs above the tables."""
-    command = f"warpfactor bench paper {experiment.name} {study.pairs.command}".rstrip()
-    masks = " --masks" if study.options.masks else ""
     parts = [
         f"## {experiment.title}",
         f"{experiment.question} In the paper: {experiment.paper}.",
-        f"`{command}{_options(study.plan)}{masks}`",
+        f"`{_command(experiment, study)}`",
         f"{machine.sentence()}.",
     ]
     if experiment.needs_data:
@@ -54,11 +53,22 @@ def _wrapped(paragraph: str) -> str:
     return paragraph if paragraph.startswith("`") else textwrap.fill(paragraph, WIDTH, break_on_hyphens=False)
 
 
-def _options(plan: Plan) -> str:
+def _command(experiment: Experiment, study: Study) -> str:
+    """What makes this page again, or goes on with it."""
+    how = study.options
+    parts = ["warpfactor bench paper", experiment.name, study.pairs.command, *_options(study.plan)]
+    parts += [f"--jobs {how.jobs}"] if how.jobs > 1 else []
+    parts += [f"--threads {how.threads}"] if how.threads is not None else []
+    parts += ["--masks"] if how.masks else []
+    parts += [f"--limit-minutes {how.timeout_s / 60:g}"] if how.timeout_s is not None else []
+    return " ".join(part for part in [*parts, f"-o {as_typed(study.folder)}"] if part)
+
+
+def _options(plan: Plan) -> list[str]:
     """The plan as it was written on the command line."""
     given = {name: value for name, value in vars(plan).items() if value is not None}
     texts = {name: ",".join(map(str, value)) if isinstance(value, tuple) else value for name, value in given.items()}
-    return "".join(f" --{name} {text}" for name, text in texts.items())
+    return [f"--{name} {as_typed(str(text))}" for name, text in texts.items()]
 
 
 def _pairs(study: Study) -> str:
