@@ -95,6 +95,7 @@ def test_the_view_shows_stage_level_cost_damping_step_and_time_left():
     assert live.FINISHING in drawn(view)
     view.phase("writing")
     assert "writing" in drawn(view)
+    assert "deformable  level 4" in view._console.file.getvalue(), "the last level has its line before that"
 
 
 def test_linear_stages_have_no_step_and_no_time_left():

@@ -125,6 +125,12 @@ def test_html_of_a_registration_has_its_figures_and_the_warped_image(found):
     assert not re.search(r"https?://|<script", text)
 
 
+def test_results_have_a_picture_and_a_short_name(found, tmp_path):
+    assert found._repr_png_() == found.warped._repr_png_()
+    saved = wf.read_result(found.save(tmp_path / "out"))
+    assert repr(saved) == f"SavedResult({tmp_path / 'out'}: moving onto a <b>, default; {found.status})"
+
+
 def test_html_of_a_doubtful_registration_says_so():
     rng = np.random.default_rng(3)
     linear = {"linear.levels": [2], "linear.iterations": [3], "linear.starts": ["identity"]}

@@ -1,5 +1,6 @@
 """Figures show what they say: the right slices the right way up, lines where the warp puts them, folds, curves."""
 
+import dataclasses
 import io
 import subprocess
 import sys
@@ -182,6 +183,42 @@ def test_curves_show_every_iteration_and_mark_rejected_ones(found, saved):
         assert points == len(found.history[1].history)
         assert {text.get_text().strip() for text in figure.axes[1].texts} == {"level 2", "level 1"}
     assert size(figure) > 1000
+
+
+def test_the_legend_of_the_curves_is_outside_the_panels(found):
+    records = found.history[1].history
+    some = (dataclasses.replace(records[0], accepted=False), *records[1:])
+    history = (found.history[0], dataclasses.replace(found.history[1], history=some))
+    figure = wf.plot.curves(dataclasses.replace(found, history=history))
+    assert all(axes.get_legend() is None for axes in figure.axes)
+    (legend,) = figure.legends
+    figure.canvas.draw()
+    place = legend.get_window_extent()
+    assert not any(axes.get_window_extent().overlaps(place) for axes in figure.axes)
+
+
+def test_titles_tell_before_from_after(images, found, saved):
+    figure = wf.plot.overlay(images[0], images[1], found, saved)
+    titles = [axes.get_title(loc="left") for axes in figure.axes if axes.get_title(loc="left")]
+    assert titles == ["moving over fixed", "moving, warped, over fixed", "moving, warped, over fixed"]
+
+
+def test_the_jacobian_says_of_what_its_spread_is(found, saved):
+    inside = f"{found.figures.warp.jacobian_foreground.sd_log:.2f} in the object"
+    for result, words in ((found, inside), (saved, inside), (found.warp, "whole image")):
+        assert wf.plot.jacobian(result).axes[0].get_title(loc="left").endswith(words)
+
+
+def test_what_is_no_result_and_what_lies_outside_is_refused(images, found):
+    for draw in (wf.plot.grid, wf.plot.jacobian, wf.plot.displacement, wf.plot.curves):
+        with pytest.raises(wf.InputError, match="'x' is no result; give what `register` or `read_result"):
+            draw("x")
+    for at, words in (((1000, 0, 0), r"at=\(1000, 0, 0\) lies outside"), ((1, 2), "3 numbers"), ("a", "no point")):
+        with pytest.raises(wf.InputError, match=words):
+            wf.plot.image(images[0], at=at)
+    with pytest.raises(wf.InputError, match="2 numbers"):
+        wf.plot.image(np.random.default_rng(0).random((9, 8)), at=[1.0])
+    assert wf.plot.image(np.random.default_rng(0).random((9, 8)), at=(3.0, 2.0))
 
 
 def test_a_linear_result_has_curves_but_no_warp(images):

@@ -180,7 +180,7 @@ def test_the_tab_key_reaches_every_control(visit):
     page = ready(visit("solid/report.html"))
     wanted = page.page.evaluate(
         "[...document.querySelectorAll('button, input[type=range], summary')]"
-        ".filter(e => e.offsetParent).map(e => e.id || e.textContent)"
+        ".filter(e => e.checkVisibility({ checkVisibilityCSS: true })).map(e => e.id || e.textContent)"
     )
     wanted += ["moving", "view", "map"]
     reached = set()
@@ -302,6 +302,45 @@ def test_maps_by_mouse(visit):
         )
     )
     assert magenta > 0, "folds are marked"
+
+
+def test_side_by_side_is_side_by_side_where_there_is_room(visit):
+    for size, beside in (("desktop", True), ("phone", False)):
+        page = ready(visit("solid/report.html", size=size))
+        edges = page.page.locator("#compare canvas").nth(0).evaluate("c => c.width / c.height")
+        page.pick("view", "pair")
+        page.settled("pair")
+        pair = page.page.locator("#compare canvas").nth(0).evaluate("c => c.width / c.height")
+        assert (pair > 1.8 * edges) == beside
+        assert page.width()[0] <= page.width()[1]
+    page.page.set_viewport_size({"width": 1000, "height": 800})
+    page.page.wait_for_function(
+        "(() => { const c = document.querySelector('#compare canvas'); return c.width > c.height; })()"
+    )
+
+
+@pytest.mark.parametrize("width", [360, 800, 1280])
+def test_pictures_stay_where_they_are_whatever_the_view(visit, width):
+    page = ready(visit("solid/report.html"))
+    page.page.set_viewport_size({"width": width, "height": 900})
+    tops, words = set(), set()
+    for view in ("edges", "flicker", "checker", "swipe"):
+        page.pick("view", view)
+        page.settled(view)
+        tops.add(page.page.evaluate("document.querySelector('#compare .planes').getBoundingClientRect().top + scrollY"))
+        words.add(page.page.locator("#compare-words").text_content())
+    assert len(words) == 4, "the words are about the view"
+    assert len(tops) == 1
+
+
+def test_wide_tables_say_so_on_a_phone(visit):
+    for name in ("solid/report.html", "summary.html"):
+        wide = visit(name, size="phone").page.locator(".scroll.more")
+        assert wide.count() >= 1
+        hint = wide.first.evaluate("e => getComputedStyle(e, '::before').content")
+        assert "sideways" in hint
+        assert wide.first.get_attribute("tabindex") == "0"
+    assert visit("solid/report.html").page.locator(".scroll.more").count() == 0
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -18,7 +18,7 @@ from warpfactor.report import charts
 from warpfactor.report.case import from_registration
 from warpfactor.report.coarse import Region, sample, shrink
 from warpfactor.report.likeness import local_correlation, shared_information
-from warpfactor.report.page import _iterations
+from warpfactor.report.page import _iterations, _position
 from warpfactor.report.planes import SLICES, choose_planes
 from warpfactor.report.regularity import COARSE, SHOWN_LIMIT, jacobian_of, measure
 from warpfactor.report.sheets import Stack, encode, layout
@@ -171,6 +171,25 @@ def test_charts_are_well_formed(shape):
     assert not any(part.get("class") == "fold" for part in ET.fromstring(charts.jacobian_histogram(counts, 0)).iter())
     ET.fromstring(charts.spread([0.2, 0.9, 0.5], "Dice", top=1.0))
     assert charts.course({"history": {}, "name": "affine"}) == ""
+
+
+def test_the_finest_level_has_its_name_however_short_it_is():
+    levels = [4.0] * 60 + [2.0] * 30 + [1.0] * 4
+    history = {"level": levels, "cost": [0.5] * 94, "accepted": [True] * 94, "damping": [1.0] * 94}
+    tree = ET.fromstring(charts.course({"history": history, "name": "deformable"}))
+    places = {part.text: float(part.get("x")) for part in tree.iter() if (part.text or "").startswith("level")}
+    assert list(places) == ["level 4", "level 2", "level 1"]
+    assert places["level 1"] - places["level 2"] > charts.LETTER * len("level 1")
+    assert places["level 1"] + charts.LETTER * len("level 1") / 2 <= charts.WIDTH
+
+
+def test_positions_have_the_letter_of_their_side():
+    assert [_position("Axial", z) for z in (-12.4, -0.2, 88.0)] == ["I 12 mm", "S 0 mm", "S 88 mm"]
+    assert (_position("Coronal", 3.0), _position("Sagittal", -3.0), _position("Slice", 3.0)) == (
+        "P 3 mm",
+        "R 3 mm",
+        "3 mm",
+    )
 
 
 def test_iterations_are_counted_as_a_run_tells_them():

@@ -47,7 +47,7 @@ def command(
         show.announce_compilation(quiet=quiet)
         with show.progress(quiet=quiet, as_json=False) as view:
             found = wf.register(place / FIXED, place / MOVING, recipe=chosen, progress=view.callback)
-            view.phase("writing")
+            view.phase("report and writing" if report else "writing")
             verdict = _save(found, place, output, report=report)
             scores = _scores(place, truth, found)
     if not quiet:

@@ -132,7 +132,9 @@ class Lines:
         self.level.add(update)
 
     def phase(self, text: str) -> None:
-        """Phases without iterations are short; lines leave them out."""
+        """The iterations are over; lines say no more than that."""
+        self.close()
+        self.level = LevelCourse()
 
     def close(self) -> None:
         """Say how the last level went."""
@@ -159,6 +161,7 @@ class Screen(Lines):
         self._phase = FINISHING if update.done >= 1 else ""
 
     def phase(self, text: str) -> None:
+        super().phase(text)
         self._phase = text
 
     def tell(self, sentence: str) -> None:

@@ -119,7 +119,7 @@ def command(  # noqa: PLR0913 - one argument per option
             progress=view.callback,
             keep_interrupted=keep_interrupted,
         )
-        view.phase("writing")
+        view.phase("report and writing" if report else "writing")
         masks: dict[str, Any] = {"fixed_mask": fixed_mask, "moving_mask": moving_mask}
         draw = partial(reporting.draw, fixed=fixed_image, moving=moving_image, **masks)
         extra = {"inputs": inputs_entry(output, fixed=fixed, moving=moving, **masks)}

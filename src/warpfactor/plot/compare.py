@@ -12,7 +12,7 @@ from warpfactor.errors import InputError
 from warpfactor.image import Image
 from warpfactor.io import from_any
 from warpfactor.plot.panels import Panels, gray
-from warpfactor.plot.source import image_of
+from warpfactor.plot.source import image_of, name_of
 from warpfactor.transform import Affine
 from warpfactor.views import shown_range
 
@@ -50,7 +50,7 @@ def overlay(fixed: Any, *others: Any, mode: str = "blend", at: ArrayLike | None 
         else:
             mix = _blend if mode == "blend" else _checkerboard
             panels.draw([mix(a, b) for a, b in slices], row, vmin=0, vmax=1, cmap="gray")
-        panels.title(f"{image.name} over {below.name}", row)
+        panels.title(f"{name_of(other, image)} over {below.name}", row)
     return panels.figure
 
 

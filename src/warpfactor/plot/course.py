@@ -12,12 +12,13 @@ from warpfactor.errors import InputError
 from warpfactor.plot.panels import Picture
 from warpfactor.plot.source import Result, stages_of
 
+REJECTED = "rejected step"
 STAGE_INCHES, HEIGHT_INCHES = 4.0, 4.2
 COST_COLOUR, DAMPING_COLOUR, REJECTED_COLOUR, LEVEL_COLOUR = "#1f4e79", "#1b7837", "#c0392b", "#888888"
 
 
 def curves(result: Result) -> Figure:
-    """Cost (above) and damping (below) per iteration, a column per stage; levels are parted by lines.
+    """Cost (above) and damping (below) per step tried, a column per stage; levels are parted by lines.
 
     Args:
         result: of `register` or `read_result`.
@@ -29,6 +30,9 @@ def curves(result: Result) -> Figure:
     axes = figure.subplots(2, len(stages), squeeze=False, sharex="col", height_ratios=(2, 1))
     for number, stage in enumerate(stages):
         _draw_stage(axes[0, number], axes[1, number], stage)
+    crosses = [line for column in axes[0] for line in column.lines if line.get_label() == REJECTED]
+    if crosses:
+        figure.legend(handles=crosses[:1], loc="outside lower right", frameon=False, fontsize=8)
     axes[0, 0].set_ylabel("cost")
     axes[1, 0].set_ylabel("damping")
     return figure
@@ -50,11 +54,11 @@ def _draw_stage(above: Axes, below: Axes, stage: dict[str, Any]) -> None:
             text = f" level {history['level'][begin]:g}"
             above.annotate(text, (begin, 1.0), xycoords=("data", "axes fraction"), va="top", fontsize=7)
     if not kept.all():
-        above.plot(index[~kept], cost[~kept], "x", color=REJECTED_COLOUR, markersize=4, label="rejected")
-        above.legend(loc="upper right", frameon=False, fontsize=8)
+        above.plot(index[~kept], cost[~kept], "x", color=REJECTED_COLOUR, markersize=4, label=REJECTED)
     if (damping[np.isfinite(damping)] > 0).all() and damping.max() > damping.min():
         below.set_yscale("log")
-    below.set_xlabel("iteration")
+    above.margins(y=0.12)  # room for the names of the levels
+    below.set_xlabel("steps tried")
     above.set_title(f"{stage['name']}, {stage['metric'].upper()}", fontsize=10)
 
 

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
 from warpfactor.plot.panels import Panels, gray
-from warpfactor.plot.source import Result, image_of, warp_of
+from warpfactor.plot.source import Result, image_of, object_sd_log, warp_of
 from warpfactor.quality import LOG_JACOBIAN_RANGE, jacobian_figures
 from warpfactor.transform import Warp
 from warpfactor.views import shown_range
@@ -78,7 +78,8 @@ def jacobian(result: Result | Warp, *, at: ArrayLike | None = None) -> Figure:
     """
     warp = warp_of(result)
     determinant = warp.jacobian().data[0].cpu().numpy()
-    figures = jacobian_figures(determinant)
+    figures, inside = jacobian_figures(determinant), object_sd_log(result)
+    spread = f"{figures.sd_log:.2f}, whole image" if inside is None else f"{inside:.2f} in the object"
     doublings = np.log2(determinant.clip(*LOG_JACOBIAN_RANGE))
     most = max(SMALLEST_SCALE, float(np.abs(np.percentile(doublings, (0.5, 99.5))).max()))
     colours = matplotlib.colormaps[DIVERGING].with_extremes(bad=FOLD_COLOUR)
@@ -87,7 +88,7 @@ def jacobian(result: Result | Warp, *, at: ArrayLike | None = None) -> Figure:
     bar = panels.bar(shown, "Jacobian determinant", extend="both")
     ticks = [tick for tick in (-3, -2, -1, -0.5, 0, 0.5, 1, 2, 3) if abs(tick) <= most]
     bar.set_ticks(ticks, labels=[f"{2.0**tick:.3g}" for tick in ticks])
-    panels.title(f"{figures.folded_count} folded voxels, SD of the logarithm {figures.sd_log:.2f}")
+    panels.title(f"{figures.folded_count} folded voxels, SD of the logarithm {spread}")
     return panels.figure
 
 

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from numpy.typing import ArrayLike, NDArray
 
+from warpfactor.errors import InputError
 from warpfactor.grid import Grid
 from warpfactor.views import Plane, middle, planes
 
@@ -41,6 +42,7 @@ class Panels:
 
     def __init__(self, grid: Grid, at: ArrayLike | None, *, rows: int = 1, bar: bool = False) -> None:
         self.planes = planes(grid)
+        _check_inside(grid, at)
         self._place = middle(grid, at)
         sizes = [(grid.shape[p.rows] * p.spacing_mm[0], grid.shape[p.columns] * p.spacing_mm[1]) for p in self.planes]
         longest = max(max(size) for size in sizes)
@@ -74,6 +76,23 @@ class Panels:
     def bar(self, image: AxesImage, label: str, **options: Any) -> Colorbar:
         """A colour bar beside the panels."""
         return self.figure.colorbar(image, ax=list(self.axes.ravel()), label=label, shrink=0.8, pad=0.02, **options)
+
+
+def _check_inside(grid: Grid, at: ArrayLike | None) -> None:
+    """InputError if a world point is not in the image; a single slice has no thickness to miss."""
+    if at is None:
+        return
+    try:
+        given = np.asarray(at, dtype=np.float64).ravel()
+    except (TypeError, ValueError):
+        given = np.empty(0)
+    if len(given) not in (grid.ndim, 3) or not np.isfinite(given).all():
+        raise InputError(f"at={at!r} is no point; give {grid.ndim} numbers, LPS mm.")
+    index = grid.world_to_index(np.r_[given, np.zeros(3 - len(given))])[0]
+    shape = np.asarray(grid.shape)
+    if ((abs(index - (shape - 1) / 2) > shape / 2) & (shape > 1)).any():
+        place = ", ".join(f"{value:g}" for value in given)
+        raise InputError(f"at=({place}) lies outside the image; give a point inside it, LPS mm.")
 
 
 def gray(volume: NDArray[Any], limits: tuple[float, float]) -> NDArray[np.float32]:

@@ -103,6 +103,10 @@ class Registration:
         """For notebooks: figures and the warped image."""
         return to_html(self)
 
+    def _repr_png_(self) -> bytes:
+        """For notebooks that show pictures only: the warped image."""
+        return self.warped._repr_png_()
+
     @property
     def warnings(self) -> tuple[str, ...]:
         """What looks wrong with the result, in words; most often nothing."""

@@ -15,7 +15,7 @@ from warpfactor.register.result import RESULT, grid_from_dict
 from warpfactor.transform import Transform, Warp
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SavedResult:
     """What a result folder holds.
 
@@ -33,6 +33,11 @@ class SavedResult:
     fixed_grid: Grid
     moving_grid: Grid
     entries: dict[str, Any]
+
+    def __repr__(self) -> str:
+        names = (self.entries[side].get("name", side) for side in ("moving", "fixed"))
+        recipe = self.entries.get("recipe", {}).get("name", "")
+        return f"SavedResult({self.folder}: {' onto '.join(names)}, {recipe}; {self.entries.get('status', '')})"
 
     @property
     def warp(self) -> Warp | None:

@@ -20,6 +20,7 @@ from warpfactor.report.regularity import COARSE, SHOWN_LIMIT
 WIDTH = 480
 LEFT, RIGHT, TOP = 48, 10, 24
 GAP = 18  # between panels
+LETTER = 6.2  # width
 
 
 @dataclass(frozen=True)
@@ -136,13 +137,17 @@ def _levels(history: Mapping[str, Any]) -> list[tuple[str, list[int]]]:
 
 
 def _bands(levels: Sequence[tuple[str, list[int]]], across: Axis, top: float, bottom: float) -> Iterator[str]:
-    half = (across.at(1) - across.at(0)) / 2
+    half, taken = (across.at(1) - across.at(0)) / 2, 0.0
     for number, (name, run) in enumerate(levels):
         x, right = across.at(run[0]) - half, across.at(run[-1]) + half
         kind = "band odd" if number % 2 else "band"
         yield f'<rect x="{x:.1f}" y="{top}" width="{right - x:.1f}" height="{bottom - top:.1f}" class="{kind}"/>'
-        if right - x > 6.2 * len(name):
-            yield _text((x + right) / 2, top - 7, name, "middle")
+        wide = LETTER * len(name)
+        # The last level is short and matters most: its name may stand over the band before it.
+        middle = min((x + right) / 2, WIDTH - wide / 2) if number == len(levels) - 1 else (x + right) / 2
+        if right - x > wide or (number == len(levels) - 1 and middle - wide / 2 > taken):
+            yield _text(middle, top - 7, name, "middle")
+            taken = middle + wide / 2
 
 
 def _grid_lines(axis: Axis, most: int, name: str) -> Iterator[str]:

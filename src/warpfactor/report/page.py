@@ -28,6 +28,7 @@ FACTS_FORMAT = 1
 THUMBNAIL = 132  # pixels, height of the little picture in summaries
 LOWEST = 8  # labels shown in the table
 NAMES = {"fixed": "Fixed", "before": "Before", "affine": "Affine", "after": "After"}
+SIDES = {"Axial": "IS", "Coronal": "AP", "Sagittal": "RL"}  # below and above zero of the world's axis
 STACKS = ("before", "affine", "after")
 
 
@@ -127,7 +128,7 @@ def _pictures(views: Views) -> dict[str, Any]:
                 "slices": count,
                 "height": height,
                 "width": width,
-                "positions": [f"{position:.0f} mm" for position in plane.positions_mm],
+                "positions": [_position(plane.name, position) for position in plane.positions_mm],
                 "letters": list(plane.letters),
                 "lines": views.lines[number].to_dict() if views.lines else None,
                 **layout(count, height, width),
@@ -143,6 +144,12 @@ def _pictures(views: Views) -> dict[str, Any]:
         "under": "affine" if "affine" in present else moving[0] if moving else first,
         "maps": _maps(views),
     }
+
+
+def _position(plane: str, position_mm: float) -> str:
+    """Place of a slice along its normal, LPS mm, with the letter of its side in place of a sign."""
+    sides = SIDES.get(plane, "  ")
+    return f"{sides[round(position_mm) >= 0]} {abs(position_mm):.0f} mm".strip()
 
 
 def _maps(views: Views) -> dict[str, dict[str, Any]]:
@@ -326,8 +333,9 @@ def _facts_tables(entries: Mapping[str, Any]) -> list[tuple[str, list[tuple[str,
 def _image_rows(entries: Mapping[str, Any], side: str) -> Sequence[tuple[str, str, None]]:
     image = entries[side]
     place = ((entries.get("inputs") or {}).get(side) or {}).get("path")
-    shape = " × ".join(str(n) for n in reversed(image["shape_zyx"]))
-    spacing = " × ".join(f"{s:.3g}" for s in reversed(image["spacing_zyx_mm"]))
+    axes = slice(-image["dimension"], None)
+    shape = " × ".join(str(n) for n in reversed(image["shape_zyx"][axes]))
+    spacing = " × ".join(f"{s:.3g}" for s in reversed(image["spacing_zyx_mm"][axes]))
     rows = [(_capital(side), place or image.get("name", side), None), ("", f"{shape} voxels of {spacing} mm", None)]
     if image.get("nonfinite_voxels"):
         rows.append(("", f"{image['nonfinite_voxels']} voxels were NaN or infinite and did not count", None))

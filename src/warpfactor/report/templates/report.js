@@ -11,6 +11,14 @@
     moving: pair.moving, movingName: data.names[pair.moving],
     view: "edges", phase: 1, place: .5, tiles: 8, share: .16, map: "grid",
   };
+  const WORDS = {
+    edges: find("compare-words")?.textContent,
+    pair: "The fixed and the moving image; the same place is at the same place in both.",
+    flicker: "The fixed and the moving image in turns: what jumps does not match.",
+    checker: "Tiles of the fixed and the moving image in turns: edges should go on across tiles.",
+    swipe: "The fixed image is left of the line, the moving one right of it: edges should go on across the line.",
+  };
+  const roomy = matchMedia("(min-width: 900px)");
   const boxes = { compare: all("#compare figure"), map: all("#warp figure") };
   const turns = new Map();
 
@@ -91,6 +99,7 @@
     all("[data-for]").forEach(tool => { tool.hidden = tool.dataset.for !== view; });
     boxes.compare.forEach(box => box.querySelector("canvas").classList.toggle("swiping", view === "swipe"));
     find("compare").querySelector(".planes").classList.toggle("wide", view === "pair");
+    if (find("compare-words")) find("compare-words").textContent = WORDS[view];
     play(view === "flicker" && !still.matches);
     drawAll("compare");
   }
@@ -163,6 +172,7 @@
     connectRange("share", value => { state.share = value / 100; });
     if (find("speed")) find("speed").addEventListener("input", () => play(true));
     if (find("play")) find("play").addEventListener("click", () => play(!timer));
+    roomy.addEventListener("change", () => drawAll("compare"));
     connectPointer();
     const moving = connectChoice("moving", name => { state.moving = name; state.movingName = data.names[name]; drawAll("compare"); });
     connectKeys(connectChoice("view", setView), moving);

@@ -160,7 +160,7 @@ const Viewer = (() => {
   }
 
   function pair(canvas, p, fixed, moving, w, h, size, state) {
-    const flat = data.planes.length === 1, gap = Math.round(size / 2);
+    const flat = data.planes.length === 1 || matchMedia("(min-width: 900px)").matches, gap = Math.round(size / 2);
     const context = flat ? begin(canvas, 2 * w + gap, h) : begin(canvas, w, 2 * h + gap);
     const [x, y] = flat ? [w + gap, 0] : [0, h + gap];
     context.drawImage(fixed, 0, 0, w, h); context.drawImage(moving, x, y, w, h);
