@@ -177,7 +177,7 @@ def test_the_summary_says_of_what_its_figures_are(found, tmp_path):
     assert "at level 2; deformable" in text and "each at its own level" in text
     bare = found.run.seconds["total"]
     timed = found.with_seconds("report", 100.0).with_seconds("write", 100.0)
-    assert f"after 3.0 s ({bare:.1f} s without report and writing)" in show.summary(timed, tmp_path, {}, 3.0)
+    assert f"after 3.0 s (registration {bare:.1f} s)" in show.summary(timed, tmp_path, {}, 3.0)
 
 
 def test_a_verdict_says_what_to_do_worst_first(found, tmp_path):

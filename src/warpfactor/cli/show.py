@@ -150,10 +150,10 @@ def _time(seconds: float) -> str:
 
 
 def _bare(registration: wf.Registration) -> str:
-    """What the report says of time, which is made before all is written."""
+    """The time that the report gives: it is made before all is written."""
     from warpfactor.register.result import bare_seconds
 
-    return f" ({_time(bare_seconds(registration.run.seconds))} without report and writing)"
+    return f" (registration {_time(bare_seconds(registration.run.seconds))})"
 
 
 def _costs(stage: Stage) -> str:

@@ -211,7 +211,7 @@ def _thumbnail(views: Views) -> str:
 
 def _under(entries: Mapping[str, Any]) -> str:
     seconds = bare_seconds(entries["seconds"])
-    parts = [f"recipe {entries['recipe'].get('name', '')}", f"{seconds:.1f} s without report and writing"]
+    parts = [f"recipe {entries['recipe'].get('name', '')}", f"registration {seconds:.1f} s"]
     size = " × ".join(str(n) for n in reversed(entries["fixed"]["shape_zyx"][-entries["fixed"]["dimension"] :]))
     return " · ".join([*parts, f"{size} voxels"])
 
@@ -319,7 +319,7 @@ def _facts_tables(entries: Mapping[str, Any]) -> list[tuple[str, list[tuple[str,
     memory = entries.get("peak_memory_mb")
     scope = "" if "write" in seconds else ", before the report"
     run = [
-        ("Time without report and writing", f"{bare_seconds(seconds):.1f} s", None),
+        ("Registration, without report and writing", f"{bare_seconds(seconds):.1f} s", None),
         (f"Largest memory{scope}", "not known" if memory is None else f"{memory:.0f} MB", None),
         ("Device, backend", f"{entries.get('device')}, {entries.get('backend')}", None),
         ("Threads", str(entries.get("threads")), None),

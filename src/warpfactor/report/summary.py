@@ -58,7 +58,7 @@ COLUMNS = (
     Column("folded", "Folded voxels", 0, 1, 1.0, check="Folds"),
     Column("inverse_vox", "Inverse error", 2, 1, 0.05, "voxels, 95 %", "Inverse"),
     Column("displacement_mm", "Largest displacement", 1, 1, 1.0, "mm"),
-    Column("seconds", "Time", 1, 0, unit="s, without report"),
+    Column("seconds", "Time", 1, 0, unit="s, registration"),
 )
 
 
