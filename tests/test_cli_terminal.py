@@ -187,11 +187,12 @@ def test_a_verdict_says_what_to_do_worst_first(found, tmp_path):
         {"name": "C", "level": "red", "value": "", "reason": "It is bad.", "advice": "Run it again."},
     ]
     verdict = {"level": "red", "headline": "Do not use this as it is", "checks": checks}
-    lines = show.summary(found, tmp_path, {"verdict": verdict}, 3.0).splitlines()[-3:]
+    lines = show.summary(found, tmp_path, {"verdict": verdict}, 3.0).splitlines()[-4:]
     assert lines == [
         "Verdict   Do not use this as it is.",
         "          - It is bad. Run it again.",
         "          - It is odd. Look.",
+        "          - Not known.",
     ]
 
 

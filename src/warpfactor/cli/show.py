@@ -111,9 +111,9 @@ def summary(registration: wf.Registration, output: Path, scores: Mapping[str, An
 
 
 def verdict_lines(verdict: Mapping[str, Any]) -> list[str]:
-    """The headline of the report, and a line with reason and advice for whatever is not as it should be."""
-    problems = [check for check in verdict["checks"] if check["level"] in ("red", "amber")]
-    problems.sort(key=lambda check: check["level"] == "amber")
+    """The headline of the report, and a line with reason and advice for whatever is not known to be right."""
+    levels = ("red", "amber", "grey")
+    problems = [check for level in levels for check in verdict["checks"] if check["level"] == level]
     return [f"{verdict['headline']}.", *(f"- {check['reason']} {check['advice']}".rstrip() for check in problems)]
 
 

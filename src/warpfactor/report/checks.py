@@ -70,7 +70,7 @@ def _settled(stage: Mapping[str, Any]) -> Check:
         return Check("Course", GREEN, "the cost had settled")
     if len(_last_costs(stage)) < TAIL:
         value = "too few steps at the finest level to tell whether the cost had settled"
-        return Check("Course", GREY, value, f"There were {value}.")
+        return Check("Course", GREY, value, f"There were {value}.", "More iterations would show it.")
     return Check("Course", GREEN, "the cost had nearly stopped falling")
 
 
