@@ -59,7 +59,7 @@ def test_register_leaves_a_whole_result(result, files):
     }
     entries = json.loads((folder / "result.json").read_text(encoding="utf-8"))
     names = ("Affine", "Likeness", "Warp", "Labels", "Written", "Status", "Verdict")
-    lines = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
+    lines = dict(line.split(maxsplit=1) for line in done.stdout.splitlines() if not line.startswith(" "))
     assert tuple(lines) == names
     assert lines["Likeness"].startswith("affine LNCC cost 0.")
     assert "no folds" in lines["Warp"]
