@@ -3,9 +3,11 @@
 import json
 
 import pytest
+import torch
 
 import warpfactor as wf
 from warpfactor.cli.options import parse_settings
+from warpfactor.phantom import phantom
 from warpfactor.register import toml
 from warpfactor.register.recipes import read_recipe, write_recipe
 
@@ -167,3 +169,25 @@ def test_a_recipe_is_written_as_toml_or_json_only(tmp_path):
         write_recipe(wf.recipe("fast"), tmp_path / "mine.yaml")
     with pytest.raises(wf.FileError, match="no such recipe file"):
         wf.recipe(tmp_path / "none.toml")
+
+
+def test_slices_have_settings_of_their_own():
+    default = wf.recipe("default")
+    assert default.for_images(planar=True).deformable == default.planar
+    assert default.for_images(planar=False).deformable == default.deformable
+    changed = default.replace({"deformable.step": 0.7, "deformable.metric.size": 5})
+    for warp in (changed.deformable, changed.planar):
+        assert (warp.step, warp.metric.size) == (0.7, 5)
+    assert changed.planar.sigma_warp == default.planar.sigma_warp
+    assert default.replace(deformable="none").for_images(planar=True).deformable is None
+    assert wf.recipe("lung").for_images(planar=True).deformable == wf.recipe("lung").deformable
+
+
+def test_a_result_has_the_settings_that_were_used():
+    made = phantom((1, 48, 40), displacement_vox=2.0)
+    images = [wf.Image.from_array(array[0]) for array in (made.fixed, made.moving)]
+    found = wf.register(*images, overrides={"deformable.iterations": [3, 2, 1]})
+    assert found.recipe.planar is None
+    assert found.recipe.deformable.metric == wf.recipe("default").planar.metric
+    again = wf.register(*images, recipe=found.recipe)
+    assert torch.equal(again.warp.displacement, found.warp.displacement)

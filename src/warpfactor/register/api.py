@@ -81,6 +81,7 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
     place = checked_device(device)
     ops = kernels.select(place, backend)
     inputs = _read(fixed, moving, fixed_mask, moving_mask, (fixed_spacing_mm, moving_spacing_mm), threads)
+    chosen = chosen.for_images(planar=inputs.fixed.grid.shape[0] == 1)
     start = load_initial(initial, inputs.fixed.grid)
     sources = sources_of(fixed=fixed, moving=moving, fixed_mask=fixed_mask, moving_mask=moving_mask)
     del fixed, moving, fixed_mask, moving_mask, initial  # nothing here holds an image longer than it is needed

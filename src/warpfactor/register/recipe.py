@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from warpfactor.errors import InputError
@@ -22,12 +22,14 @@ class Recipe:
         description: what it is for, one line.
         linear: stages that each start where the one before ended; none leaves the initial transform as it is.
         deformable: the warp; None ends with the linear stages.
+        planar: the warp between images of one slice, if it is found otherwise: a window there has fewer voxels.
     """
 
     name: str
     description: str = ""
     linear: tuple[LinearSettings, ...] = ()
     deformable: Deformable | None = None
+    planar: Deformable | None = None
 
     def __post_init__(self) -> None:
         if not self.linear and self.deformable is None:
@@ -39,10 +41,19 @@ class Recipe:
         Args:
             changes: by dotted name, such as "deformable.sigma_grad" or "deformable.metric.size". "linear.dof" is for
                 all linear stages, "linear.0.dof" for the first. A metric or damping may be given by its name alone,
-                and `deformable` or `linear` may be "none".
+                and `deformable` or `linear` may be "none". What is set in `deformable` is set in `planar` too.
             more: the same, for names without dots.
         """
-        return changed(self, {**(changes or {}), **more}, "recipe")
+        given = {**(changes or {}), **more}
+        if self.planar is not None:
+            parts = {key: value for key, value in given.items() if key.partition(".")[0] == "deformable"}
+            given |= {key.replace("deformable", "planar", 1): value for key, value in parts.items()} | given
+        return changed(self, given, "recipe")
+
+    def for_images(self, *, planar: bool) -> Recipe:
+        """What is done with images of one slice, or of several."""
+        used = self.planar if planar and self.planar is not None else self.deformable
+        return replace(self, deformable=used, planar=None)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""

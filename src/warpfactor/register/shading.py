@@ -18,6 +18,7 @@ from warpfactor.register.pair import Scene
 from warpfactor.similarity import LNCC
 from warpfactor.similarity.base import Pair
 
+LIMIT = 0.9  # mean correlation above which shading does no harm
 MARGIN = 0.02  # of mean correlation; ordinary images lose 0.04 and more, opposite shading of 0.3 to 1.7 at most 0.01
 
 
@@ -34,14 +35,17 @@ def without_shading(
         weights: of the channels.
     """
     pair = level.pair
-    bare = replace(pair, fixed=_residue(pair.fixed, sd, ops), moving=_residue(pair.moving, sd, ops))
 
     def correlation(of: Pair) -> float:
         cost = LNCC(3, squared=False).prepare(of, ops, weights=weights)
         point = cost.linearize(warp, matrix)
         return abs(1 - point.cost) if point.count else 0.0
 
-    left, whole = correlation(bare), correlation(pair)
+    whole = correlation(pair)
+    if whole > LIMIT:
+        return level
+    bare = replace(pair, fixed=_residue(pair.fixed, sd, ops), moving=_residue(pair.moving, sd, ops))
+    left = correlation(bare)
     return replace(level, pair=bare) if left and left > whole - MARGIN else level
 
 
