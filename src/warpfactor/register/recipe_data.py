@@ -37,6 +37,15 @@ _SMOOTH = replace(
     levels=(8, 4, 2, 1),
     iterations=(60, 60, 40, 20),
 )
+# The liver slides past its surroundings: steps that raise the cost are kept, and only the moving image pulls.
+_ABDOMEN = replace(
+    _SMOOTH,
+    metric=LNCC(5, flat=0.003),
+    damping=Trust(initial=2, floor=2, reject=False),
+    step=1.5,
+    sigma_warp=0.8,
+    tail=(0.5, 4.0),
+)
 _LUNG = replace(
     _SMOOTH,
     metric=LNCC((7, 7, 7, 9), symmetric=True, flat=0.003),
@@ -70,7 +79,7 @@ _TABLE = (
     ),
     Recipe("brain", "Brains of one contrast, between people or to a template.", (_AFFINE,), _WARP, _PLANAR),
     Recipe("lung", "CT of the chest: long, smooth motion.", (_AFFINE,), _LUNG),
-    Recipe("abdomen", "MR or CT of the abdomen over breathing: long, smooth motion.", (_AFFINE,), _SMOOTH),
+    Recipe("abdomen", "MR or CT of the abdomen over breathing: long, smooth motion.", (_AFFINE,), _ABDOMEN),
     Recipe(
         "multimodal",
         "Images of different contrast, such as T1 and T2 or CT and MR, by mutual information.",
