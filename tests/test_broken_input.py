@@ -377,17 +377,17 @@ def test_a_message_names_the_file_and_not_its_temporary_twin(files, monkeypatch)
 @pytest.mark.parametrize("room", [200, 2000, 60000])
 def test_a_full_disk_leaves_nothing(files, monkeypatch, room):
     """A limit on the size of files fails a write in the middle, as a full disk does."""
-    write_into = Registration.write_into
+    write_volumes = Registration.write_volumes
 
-    def limited(self, place, **options):
+    def limited(self, place):
         soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (room, hard))
         try:
-            write_into(self, place, **options)
+            write_volumes(self, place)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
-    monkeypatch.setattr(Registration, "write_into", limited)
+    monkeypatch.setattr(Registration, "write_volumes", limited)
     refuse(files, register(files), "written")
 
 

@@ -87,12 +87,12 @@ def _check_inside(grid: Grid, at: ArrayLike | None) -> None:
     except (TypeError, ValueError):
         given = np.empty(0)
     if len(given) not in (grid.ndim, 3) or not np.isfinite(given).all():
-        raise InputError(f"at={at!r} is no point; give {grid.ndim} numbers, LPS mm.")
+        raise InputError(f"A view at={at!r} is not possible, that is no point; give {grid.ndim} numbers, LPS mm.")
     index = grid.world_to_index(np.r_[given, np.zeros(3 - len(given))])[0]
     shape = np.asarray(grid.shape)
     if ((abs(index - (shape - 1) / 2) > shape / 2) & (shape > 1)).any():
         place = ", ".join(f"{value:g}" for value in given)
-        raise InputError(f"at=({place}) lies outside the image; give a point inside it, LPS mm.")
+        raise InputError(f"The point at=({place}) lies outside the image; give a point inside it, LPS mm.")
 
 
 def gray(volume: NDArray[Any], limits: tuple[float, float]) -> NDArray[np.float32]:
