@@ -27,8 +27,8 @@ RAS_TO_LPS: Matrix = np.diag([-1.0, -1.0, 1.0, 1.0])
 _REVERSE_AXES: Matrix = np.eye(4)[:, [2, 1, 0, 3]]
 
 
-# Voxels worked on at once where a whole image would take several more: if there is much scratch to each, and if little.
-SLAB_VOXELS, WIDE_SLAB_VOXELS = 1 << 18, 1 << 20
+# Voxels worked on at once where a whole image would take several more; the scratch stays below a few tens of MB.
+SLAB_VOXELS = 1 << 17
 
 
 class ItkGeometry(NamedTuple):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from warpfactor.errors import InputError
-from warpfactor.grid import WIDE_SLAB_VOXELS, Grid, Matrix, slabs
+from warpfactor.grid import Grid, Matrix, slabs
 
 sitk: Any = importlib.import_module("SimpleITK")  # it carries no types
 # ITK warns on stderr about headers; the readers in io check those themselves and warn through `warnings`.
@@ -77,7 +77,7 @@ def warp_to_sitk(displacement: Tensor, grid: Grid) -> Any:
 def field_to_sitk(displacement: Tensor, grid: Grid, dtype: torch.dtype = torch.float64) -> Any:
     """(3, D, H, W) voxel displacement -> vector image in LPS mm with `grid.ndim` components."""
     vectors = torch.empty((*grid.shape, grid.ndim), dtype=dtype)
-    for planes in slabs(grid.shape, WIDE_SLAB_VOXELS):  # no field in double precision exists besides
+    for planes in slabs(grid.shape):  # no field in double precision exists besides
         vectors[planes] = grid.voxels_to_mm(displacement[:, planes].detach())[: grid.ndim].movedim(0, -1)
     image = sitk.GetImageFromArray(vectors.numpy().reshape(*grid.shape[-grid.ndim :], -1), isVector=True)
     return place(image, grid)
@@ -90,7 +90,7 @@ def field_from_sitk(image: Any) -> tuple[Tensor, Grid]:
         raise InputError(f"A {grid.ndim}-D displacement field needs {grid.ndim} components, this has {components}.")
     array = sitk.GetArrayViewFromImage(image).reshape(*grid.shape, grid.ndim)
     field = torch.empty((3, *grid.shape), dtype=torch.float64)
-    for planes in slabs(grid.shape, WIDE_SLAB_VOXELS):
+    for planes in slabs(grid.shape):
         part = to_tensor(np.moveaxis(array[planes], -1, 0))
         vectors = torch.zeros((3, *part.shape[1:]), dtype=torch.float64)
         vectors[: grid.ndim] = part

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from warpfactor import itk
 from warpfactor.errors import FileError
-from warpfactor.grid import WIDE_SLAB_VOXELS, Grid, slabs
+from warpfactor.grid import Grid, slabs
 from warpfactor.io import packing
 from warpfactor.io.atomic import atomic_path
 from warpfactor.itk import sitk
@@ -42,13 +42,13 @@ def write_field(displacement: Tensor, grid: Grid, path: Path, *, force: bool) ->
 
 def _image_planes(data: Tensor) -> Iterator[np.ndarray[Any, Any]]:
     for channel in data.detach():
-        yield from (channel[planes].cpu().numpy() for planes in slabs(channel.shape, WIDE_SLAB_VOXELS))
+        yield from (channel[planes].cpu().numpy() for planes in slabs(channel.shape))
 
 
 def _field_planes(displacement: Tensor, grid: Grid) -> Iterator[np.ndarray[Any, Any]]:
     """All planes of the first component, then those of the next: the format's order."""
     for axis in range(grid.ndim):
-        for planes in slabs(grid.shape, WIDE_SLAB_VOXELS):
+        for planes in slabs(grid.shape):
             yield grid.voxels_to_mm(displacement[:, planes].detach(), axis).cpu().numpy()
 
 

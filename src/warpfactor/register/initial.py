@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from warpfactor.grid import WIDE_SLAB_VOXELS, Grid, Matrix, apply_matrix, slabs
+from warpfactor.grid import Grid, Matrix, apply_matrix, slabs
 from warpfactor.register.linear_params import Vector, about, centre_of, plane_axes
 from warpfactor.register.pair import Scene
 from warpfactor.similarity.base import sampled
@@ -146,7 +146,7 @@ def foreground(image: Tensor, mask: Tensor | None) -> Tensor:
     borders = [_border_value(channel, mask) for channel in image]
     threshold = _otsu(_difference([sampled(channel, mask, SAMPLES) for channel in image], borders).cpu().numpy())
     found = torch.empty_like(image[0], dtype=torch.bool)
-    for planes in slabs(image.shape[1:], WIDE_SLAB_VOXELS):
+    for planes in slabs(image.shape[1:]):
         torch.gt(_difference(image[:, planes], borders), threshold, out=found[planes])
         if mask is not None:
             found[planes] &= mask[planes] > 0

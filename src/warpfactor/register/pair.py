@@ -11,7 +11,7 @@ from torch import Tensor
 
 from warpfactor import kernels
 from warpfactor.errors import InputError
-from warpfactor.grid import WIDE_SLAB_VOXELS, Grid, slabs
+from warpfactor.grid import Grid, slabs
 from warpfactor.image import Image
 from warpfactor.similarity.base import Pair, sampled
 
@@ -151,7 +151,7 @@ def _whole_numbers(images: Tensor) -> tuple[Tensor, tuple[float, ...]]:
     units = tuple(max(abs(float(end)) for end in channel.aminmax()) / most for channel in images)
     numbers = torch.empty_like(images, dtype=torch.int16)
     for channel, whole, unit in zip(images, numbers, units, strict=True):
-        for planes in slabs(channel.shape, WIDE_SLAB_VOXELS):
+        for planes in slabs(channel.shape):
             whole[planes] = (channel[planes] / unit).round_()
     return numbers, units
 
