@@ -110,12 +110,16 @@ def test_iterations_do_not_raise_the_peak(optimizer: str, metric: str, generator
     """Kernels allocate behind PyTorch's back: rows and planes, but nothing as large as an image."""
     scene = scene_of(SIZE, generator)
     register_deformable(scene, settings(optimizer, metric, 2), ops=OPS)
+    assert min(rise(scene, settings(optimizer, metric, 5)) for _ in range(3)) < 1.0 * SIZE**3
+
+
+def rise(scene: Scene, chosen: Deformable) -> int:
+    """By how much the peak rises after the first iteration; other threads of the process can only add to it."""
     before: list[int | None] = []
-    chosen = settings(optimizer, metric, 5)
     register_deformable(scene, chosen, ops=OPS, progress=after_first(lambda: before.append(speed_memory.settle())))
     most = speed_memory.peak()
     assert before[0] is not None and most is not None
-    assert most - before[0] < 1.0 * SIZE**3
+    return most - before[0]
 
 
 @tells
