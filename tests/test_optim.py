@@ -162,7 +162,14 @@ def test_trust_without_rejection_keeps_a_rise_and_raises_the_damping():
     state = State(damping=400.0, last=4.0, before=5.0, predicted=1.0)
     kept, after = replace(TRUST, reject=False).judge(state, 4.5)
     assert kept
-    assert after == replace(state, damping=1600.0, last=4.5, before=4.0)
+    assert after == replace(state, damping=5000.0, last=4.5, before=4.0)  # 16 times, at most the cap
+
+
+def test_trust_can_leave_the_finest_level_without_rejection():
+    rule = replace(TRUST, reject_finest=False)
+    assert rule.at(finest=False).rejects
+    assert not rule.at(finest=True).rejects
+    assert TRUST.at(finest=True).rejects
 
 
 @pytest.mark.parametrize("rule", [Paper, Trust])

@@ -59,6 +59,10 @@ class Paper:
     def rejects(self) -> bool:
         return self.tolerance is not None
 
+    def at(self, *, finest: bool) -> Paper:
+        """The rule of a level; one for all."""
+        return self
+
     def stalled(self, state: State) -> bool:
         """Never: after `retries` rejections the next step is kept whatever it does."""
         return False
@@ -98,7 +102,8 @@ class Trust:
         increase, decrease: factors for a bad and for a good step.
         floor, cap: limits of κ².
         poor, good: gain ratios below which λ grows and above which it shrinks.
-        reject: undo steps that raise the cost; without it they only raise λ.
+        reject: undo steps that raise the cost; without it they raise λ twice.
+        reject_finest: do so at the finest level too, where the copy of the warp that it takes costs most.
         retries: rejections in a row after which the level has stalled.
         relative: always true; the rule has no other unit.
     """
@@ -111,6 +116,7 @@ class Trust:
     poor: float = 0.1
     good: float = 0.25
     reject: bool = True
+    reject_finest: bool = True
     retries: int = 4
     relative: bool = True
     name: str = "trust"
@@ -124,6 +130,10 @@ class Trust:
     def rejects(self) -> bool:
         return self.reject
 
+    def at(self, *, finest: bool) -> Trust:
+        """The rule of a level."""
+        return replace(self, reject=False) if finest and not self.reject_finest else self
+
     def stalled(self, state: State) -> bool:
         """Whether so many steps in a row were rejected that no further one is worth its time."""
         return state.retries >= self.retries
@@ -135,12 +145,13 @@ class Trust:
         actual = state.last - cost
         gain = actual / state.predicted if state.predicted > 0 else 0.0
         bad = not actual > 0
-        if bad or not gain >= self.poor:
-            damping = self.clamp(state.damping * self.increase)
+        if bad:
+            factor = self.increase if self.reject else self.increase**2
         elif gain > self.good:
-            damping = self.clamp(state.damping * self.decrease)
+            factor = self.decrease
         else:
-            damping = state.damping
+            factor = 1.0 if gain >= self.poor else self.increase
+        damping = self.clamp(state.damping * factor)
         if bad and self.reject:
             return False, replace(state, damping=damping, retries=state.retries + 1)
         return True, replace(state, damping=damping, last=cost, before=state.last, retries=0)

@@ -113,11 +113,12 @@ class LevelSolver:
         if settings.descent.name == "demons" and isinstance(metric, MSE):
             metric = replace(metric, demons=settings.descent.alpha, lengths=self.units.weights)
         self.cost: Cost = metric.prepare(scene.pair, ops, level=level, weights=settings.channel_weights)
+        self.rule = settings.damping.at(finest=level == len(settings.levels) - 1)
         self.damping_unit = 1.0
 
     def run(self, warp: Tensor, factor: float, iterations: int, course: Course) -> tuple[Tensor, Outcome]:
         """The warp after at most `iterations`, and how the level ended."""
-        rule, stop = self.settings.damping, self.settings.convergence
+        rule, stop = self.rule, self.settings.convergence
         carried = None if rule.relative else course.damping
         state = State(damping=rule.clamp(rule.initial if carried is None else carried))
         field = torch.empty_like(warp)

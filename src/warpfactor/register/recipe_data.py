@@ -17,7 +17,7 @@ _AFFINE_MI = LinearSettings(dof="affine", metric="mi")
 _WARP = Deformable(
     metric=LNCC((3, 3, 5), symmetric=True),
     descent=Descent("root"),
-    damping=Trust(initial=8, floor=8),
+    damping=Trust(initial=8, floor=8, reject_finest=False),
     step=1.0,
     sigma_grad=1.2,
     sigma_warp=0.63,
@@ -27,7 +27,14 @@ _WARP = Deformable(
     iterations=(60, 30, 10),
 )
 # One slice: 11 x 11 voxels are as many as 5 x 5 x 5, and an iteration costs next to nothing.
-_PLANAR = replace(_WARP, metric=LNCC((5, 5, 11), symmetric=True), sigma_warp=0.8, blur=0.5, iterations=(60, 30, 30))
+_PLANAR = replace(
+    _WARP,
+    metric=LNCC((5, 5, 11), symmetric=True),
+    damping=Trust(initial=8, floor=8),
+    sigma_warp=0.8,
+    blur=0.5,
+    iterations=(60, 30, 30),
+)
 # Organs that move far and smoothly: one more level, wider smoothing, more iterations.
 _SMOOTH = replace(
     _WARP,
@@ -37,7 +44,7 @@ _SMOOTH = replace(
     levels=(8, 4, 2, 1),
     iterations=(60, 60, 40, 20),
 )
-# The liver slides past its surroundings: steps that raise the cost are kept, and only the moving image pulls.
+# The liver slides past its surroundings: longer steps, and only the moving image pulls.
 _ABDOMEN = replace(
     _SMOOTH,
     metric=LNCC(5, flat=0.003),

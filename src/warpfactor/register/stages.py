@@ -140,7 +140,8 @@ def run_deformable(
     The cost at full resolution decides whether it is used: if it rose, the displacement is `start` again.
     """
     began = time.perf_counter()
-    before = _deformable_cost(scene, settings, matrix, start, ops)
+    cost_of = _deformable_cost(scene, settings, matrix, ops)
+    before = cost_of(start)
     found = register_deformable(
         scene,
         settings,
@@ -150,9 +151,7 @@ def run_deformable(
         progress=None if progress is None else _DeformableTeller(settings, scene, progress),
         keep_interrupted=keep_interrupted,
     )
-    after, stopped = insist(
-        lambda: _deformable_cost(scene, settings, matrix, found.displacement, ops), keep=keep_interrupted
-    )
+    after, stopped = insist(lambda: cost_of(found.displacement), keep=keep_interrupted)
     kept = after <= before or not math.isfinite(before)
     stage = Stage(
         name="deformable",
@@ -171,17 +170,21 @@ def run_deformable(
 
 
 def _deformable_cost(
-    scene: Scene, settings: Deformable, matrix: Matrix, displacement: Tensor | None, ops: ModuleType
-) -> float:
-    """The stage's own metric at full resolution; infinite where the images do not overlap."""
-    metric = settings.metric
-    cost = metric.prepare(scene.pair, ops, level=len(settings.levels) - 1, weights=settings.channel_weights)
-    field = displacement
-    if field is None:
-        field = torch.zeros((3, *scene.pair.shape), device=scene.device)
+    scene: Scene, settings: Deformable, matrix: Matrix, ops: ModuleType
+) -> Callable[[Tensor | None], float]:
+    """The stage's own metric at full resolution, of a displacement; infinite where the images do not overlap."""
+    last = len(settings.levels) - 1
+    cost = settings.metric.prepare(scene.pair, ops, level=last, weights=settings.channel_weights)
     through = VoxelMap(scene.fixed_grid, None, matrix).matrix(scene.moving_grid)
-    point = cost.linearize(field.to(device=scene.device, dtype=torch.float32), through)
-    return point.cost if point.count else math.inf
+
+    def cost_of(displacement: Tensor | None) -> float:
+        field = displacement
+        if field is None:
+            field = torch.zeros((3, *scene.pair.shape), device=scene.device)
+        point = cost.linearize(field.to(device=scene.device, dtype=torch.float32), through)
+        return point.cost if point.count else math.inf
+
+    return cost_of
 
 
 class _LinearTeller:

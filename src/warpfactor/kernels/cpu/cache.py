@@ -7,13 +7,9 @@ all that its content depends on, it appears whole or not at all, and whoever wri
 
 from __future__ import annotations
 
-import ast
 import functools
 import hashlib
-import importlib
 import importlib.metadata
-import importlib.util
-import inspect
 import os
 import pickle
 import stat
@@ -27,6 +23,7 @@ from typing import Any
 
 import numba
 from numba.core.compiler import CompileResult
+from numba.core.runtime.nrt import rtsys
 from numba.core.serialize import dumps
 from numba.misc.appdirs import AppDirs
 
@@ -35,6 +32,7 @@ from warpfactor import __version__
 SUFFIX = ".kernel"
 OUTDATED_SECONDS = 7 * 24 * 3600  # when files of other sources are removed; two checkouts may share a folder
 _DIGEST = hashlib.sha256().digest_size
+SOURCES = Path(__file__).parents[1]
 _own = Path(__file__).parent / "__pycache__"
 
 
@@ -43,7 +41,7 @@ class KernelCache:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         # Now, while the sources on disk are those that were imported: they may be others when a kernel is first called.
-        self._module, self._name, self._sources = function.__module__, function.__qualname__, stamp(function.__module__)
+        self._module, self._name, self._sources = function.__module__, function.__qualname__, stamp()
 
     @property
     def cache_path(self) -> str:
@@ -51,7 +49,7 @@ class KernelCache:
 
     def load_overload(self, signature: Any, target: Any) -> Any:
         """The compiled kernel, or None if no folder has it."""
-        target.refresh()
+        rtsys.initialize(target)  # all that loading needs; a refresh imports what a compiler needs, for half a second
         name = self._file_name(signature, target.codegen())
         for folder in folders():
             payload = _read(folder / name)
@@ -117,59 +115,16 @@ def folders() -> tuple[Path, ...]:
 
 def holdings() -> dict[Path, int]:
     """How many kernels each folder has that can still be used."""
-    importlib.import_module(__package__)
-    current = {name.rpartition(".")[2]: stamp(name)[:16] for name in _kernel_modules()}
-    return {folder: sum(_is_current(path, current) for path in folder.glob(f"*{SUFFIX}")) for folder in folders()}
+    return {folder: len(list(folder.glob(f"*-{stamp()[:16]}-*{SUFFIX}"))) for folder in folders()}
 
 
 @functools.cache
-def stamp(module: str) -> str:
-    """Digest of a module's source and of all sources of kernels that it imports, directly or not."""
+def stamp() -> str:
+    """Digest of the sources of all kernels: each may have others compiled into it."""
     digest = hashlib.sha256()
-    for name in sorted(_with_imports(module)):
-        digest.update(name.encode() + _source(name).encode())
+    for path in sorted(SOURCES.rglob("*.py")):  # none if installed without sources: the version has to do
+        digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()
-
-
-def _with_imports(module: str) -> set[str]:
-    found, waiting = set[str](), {module}
-    while waiting:
-        name = waiting.pop()
-        found.add(name)
-        waiting |= _imports(name) - found
-    return found
-
-
-def _imports(module: str) -> set[str]:
-    """The modules of kernels that a module imports from."""
-    package = module if hasattr(sys.modules[module], "__path__") else module.rpartition(".")[0]
-    found = set[str]()
-    for node in ast.walk(ast.parse(_source(module))):
-        if isinstance(node, ast.ImportFrom):
-            base = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
-            inner = {f"{base}.{alias.name}" for alias in node.names} & sys.modules.keys()
-            found |= inner or {base}
-        elif isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-    root = __package__.rpartition(".")[0]
-    return {name for name in found if name.startswith(f"{root}.") and name != __name__}
-
-
-@functools.cache
-def _source(module: str) -> str:
-    try:
-        return inspect.getsource(sys.modules[module])
-    except OSError:  # installed without sources: the version in the folder's name has to do
-        return ""
-
-
-def _kernel_modules() -> list[str]:
-    return [name for name in sys.modules if name.startswith(f"{__package__}.")]
-
-
-def _is_current(path: Path, current: dict[str, str]) -> bool:
-    kernel, sources, _ = path.name.rsplit("-", 2)
-    return current.get(kernel.partition(".")[0]) == sources
 
 
 def _read(path: Path) -> bytes | None:
