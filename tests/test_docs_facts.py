@@ -95,7 +95,7 @@ def test_lists_are_complete() -> None:
     assert [name for name in wf.plot.__all__ if f"| `{name}(" not in look] == []
     assert [name for name in EXPERIMENTS if f"| `{name}` |" not in compare] == []
     source = Path(checks.__file__ or "").read_text(encoding="utf-8")
-    named = set(re.findall(r"(?:Check|_worse)\(\s*\"([A-Z][\w ]+)\"", source)) - {"Images"}  # only of a rebuilt page
+    named = set(re.findall(r"(?:Check|_score)\(\s*\"([A-Z][\w ]+)\"", source)) - {"Images"}  # only of a rebuilt page
     listed = {word for row in re.findall(r"^\| ([A-Z][\w ,]+) \|", look, re.MULTILINE) for word in row.split(", ")}
     assert named == listed
 

@@ -14,12 +14,8 @@ from pages import FLAT, SOLID, build, folded, registered, shifted, turned, write
 from small import QUICK_OPTIONS, write_pair
 from warpfactor.cli import app as cli
 from warpfactor.phantom import phantom
-from warpfactor.register.doubts import ADVICE
 from warpfactor.register.result import json_text
-from warpfactor.report import checks, inputs_entry
-from warpfactor.report.case import from_registration
-from warpfactor.report.likeness import Alignment, Likeness
-from warpfactor.report.verdict import LIMITS, Verdict, grade
+from warpfactor.report import inputs_entry
 
 RUNNER = CliRunner()
 LARGEST = 5_000_000
@@ -51,7 +47,8 @@ def save(found, folder, pair):
 def test_a_good_result_is_green(shape, contrast, recipe):
     report = build(registered(shape, contrast, recipe))
     assert report.verdict.level == "green", report
-    assert set(levels(report).values()) == {"green"}
+    unknown = {"Left and right": "grey"} if shape == FLAT else {}
+    assert levels(report) == dict.fromkeys(levels(report), "green") | unknown
     assert "no voxel folds" in report.verdict.sentence
     assert len(report.html.encode()) < LARGEST
 
@@ -121,76 +118,6 @@ def test_half_of_the_object_outside_is_amber():
     grid = wf.Grid((*SOLID[:2], 17), pair.moving.grid.matrix)
     report = wf.report.build(pair.found, fixed=pair.fixed, moving=wf.Image(data, grid, "half"))
     assert levels(report)["Overlap"] == "amber"
-
-
-def judged(pair, **entries):
-    case = from_registration(pair.found, fixed=pair.fixed, moving=pair.moving)
-    return checks.judge(replace(case, entries={**case.entries, **entries}), None, None)
-
-
-def test_the_course_and_the_scores_count():
-    pair = registered()
-    stages = pair.found.to_dict()["stages"]
-    left_out = [*stages[:-1], {**stages[-1], "kept": False}]
-    count = len(stages[-1]["history"]["cost"])
-    faster = {"level": [1] * count, "cost": (1 - np.linspace(0, 1, count) ** 2).tolist(), "accepted": [True] * count}
-    falling = [*stages[:-1], {**stages[-1], "history": faster}]
-    worse = {"before_mm": {"mean": 2.0}, "after_mm": {"mean": 5.0}}
-    for entries, name, level in (
-        ({"interrupted": True}, "Course", "red"),
-        ({"stages": left_out}, "Course", "amber"),
-        ({"stages": falling}, "Course", "amber"),
-        ({"warnings": [f"Little alike. {ADVICE}"]}, "Linear stage", "amber"),
-        ({"warnings": ["Something else."]}, "Warning", "amber"),
-        ({"labels": {"dice_mean_before": 0.6, "dice_mean_after": 0.3}}, "Labels", "red"),
-        ({"labels": {"dice_mean_before": 0.6, "dice_mean_after": 0.58}}, "Labels", "amber"),
-        ({"landmarks": worse}, "Landmarks", "red"),
-        ({"figures": {"affine_volume_ratio_moving_to_fixed": -1.0}}, "Size", "red"),
-        ({"figures": {"affine_volume_ratio_moving_to_fixed": 0.4}}, "Size", "amber"),
-    ):
-        verdict = judged(pair, **entries)
-        (check,) = [c for c in verdict.checks if c.name == name]
-        assert check.level == level == verdict.level
-        assert check.reason and check.advice, "what is not green says why, and what to do"
-    assert judged(pair).level == "green"
-
-
-def course(pair, **changes):
-    stages = pair.found.to_dict()["stages"]
-    verdict = judged(pair, stages=[*stages[:-1], {**stages[-1], **changes}])
-    return next(check for check in verdict.checks if check.name == "Course")
-
-
-def test_settled_is_said_only_of_what_has_settled():
-    pair = registered()
-    assert course(pair).value == "the cost had nearly stopped falling", "it ran to its limits"
-    assert course(pair, levels=[[1.0, "no step lowered the cost"]]).value == "the cost had settled"
-    few = {"level": [1.0] * 3, "cost": [0.5, 0.4, 0.3], "accepted": [True] * 3}
-    assert course(pair, history=few).level == "grey"
-    assert "too few steps" in course(pair, history=few).value
-
-
-def test_problems_come_first_in_the_sentence_and_a_doubt_has_its_advice():
-    verdict = judged(registered(), warnings=[f"Little alike. {ADVICE}"])
-    assert verdict.sentence.startswith("the linear stage left doubts; ")
-    (check,) = verdict.problems
-    assert (check.reason, check.advice) == ("Little alike.", ADVICE)
-
-
-def test_a_warp_makes_up_for_an_affine_only_if_it_is_sound():
-    good, poor = Likeness(1.0, 0.5, 0.8), Likeness(1.0, 0.1, 0.2)
-    alignment = Alignment(before=poor, affine=poor, after=good, chance=poor, fresh=replace(good, information=0.3))
-    for warp, level, sentence in (("green", "amber", True), ("amber", "amber", False), ("red", "red", False)):
-        check = checks._affine(alignment, poor, alignment.fresh, warp)
-        assert (check.level, "made up for it" in check.reason) == (level, sentence)
-
-
-def test_limits_are_ordered_and_say_where_they_come_from():
-    for name, limit in LIMITS.items():
-        assert limit.reason, name
-        assert grade(limit.amber, name, low_is_bad=limit.red < limit.amber) == "green"
-    assert grade(0.01, "folded") == "red"
-    assert Verdict(()).level == "green"
 
 
 @pytest.fixture(scope="module")
@@ -314,7 +241,7 @@ def test_another_image_is_refused(tmp_path):
     place = save(pair.found, tmp_path, pair)
     other = tmp_path / "other.nii.gz"
     wf.write_image(wf.Image(pair.fixed.data[..., :20], wf.Grid((32, 36, 20), np.eye(4)), "other"), other)
-    assert "is not the fixed image of this result" in run("report", place, "--fixed", other, code=2).stderr
+    assert "is not the fixed image of" in run("report", place, "--fixed", other, code=2).stderr
     assert "belong to one result" in run("report", place, place, "--fixed", other, code=2).stderr
     assert "is no result folder" in run("report", tmp_path, code=2).stderr
 

@@ -134,7 +134,7 @@ def _report(case: Case) -> Report:
         views = show(case, region, jacobian)
         regularity = measure(case, region, jacobian)
         alignment = align(case)
-        verdict = judge(case, alignment, regularity)
+        verdict = judge(case, alignment, regularity, object_mm=region.size_mm(case.fixed_grid))
         return Report(render(case, views, alignment, regularity, verdict), verdict)
 
 

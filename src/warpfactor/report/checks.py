@@ -3,37 +3,46 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from warpfactor.grid import Matrix
 from warpfactor.register.deformable import Outcome
-from warpfactor.register.doubts import GIVEN, reason_and_advice, turn_degrees
+from warpfactor.register.doubts import CORRELATIONS, GIVEN, reason_and_advice, turn_degrees
 from warpfactor.register.linear_solve import LIMIT
+from warpfactor.report import advice
 from warpfactor.report.case import Case
 from warpfactor.report.likeness import Alignment, Likeness
 from warpfactor.report.regularity import Regularity
 from warpfactor.report.verdict import AMBER, GREEN, GREY, RED, Check, Verdict, grade, worst
 
 HALF = 0.5  # coverage below which a likeness says little
+PERFECT = 0.01  # correlation cost below which a warp can only harm
 TAIL = 5  # the last fifth of a level
+FEWEST_VOXELS = 80  # across an object, for landmarks: an error of two voxels is never far
 LEVEL_COUNTS = 0.05  # share of the whole gain that a level must have made before it is asked to settle
 
 
-def judge(case: Case, alignment: Alignment | None, regularity: Regularity | None) -> Verdict:
-    """All checks that can be made."""
-    warp = list(_warp(case.entries, case.affine.matrix, regularity))
+def judge(
+    case: Case, alignment: Alignment | None, regularity: Regularity | None, *, object_mm: float = math.inf
+) -> Verdict:
+    """All checks that can be made.
+
+    Args:
+        object_mm: size of what the fixed image shows, from corner to corner.
+    """
+    warp = list(_warp(case, case.affine.matrix, regularity))
     images = _images(case, alignment, worst([check.level for check in warp]))
-    return Verdict((*_course(case.entries), *images, *warp, *_scores(case.entries)))
+    return Verdict((*_course(case), *images, *warp, *_scores(case, object_mm)))
 
 
-def _course(entries: Mapping[str, Any]) -> Iterator[Check]:
+def _course(case: Case) -> Iterator[Check]:
     """How the optimisation ended."""
-    stages = entries["stages"]
+    entries, stages = case.entries, case.entries["stages"]
     share = _unsettled(stages[-1]) if stages else 0.0
     if entries["interrupted"]:
         yield Check("Course", RED, "interrupted", "The run was interrupted before its end.", "Run it again to its end.")
-    elif any(not stage["kept"] for stage in stages):
+    elif any(not stage["kept"] and not _agreed(stage) for stage in stages):
         yield Check(
             "Course",
             AMBER,
@@ -50,17 +59,25 @@ def _course(entries: Mapping[str, Any]) -> Iterator[Check]:
             "last fifth.",
             "Give it more iterations, for instance with the recipe accurate.",
         )
+    elif any(not stage["kept"] for stage in stages):
+        yield Check("Course", GREEN, "the images agreed before the warp, which was left out")
     else:
         yield _settled(stages[-1]) if stages else Check("Course", GREEN, "nothing was optimised")
     for warning in entries.get("warnings", ()):
-        yield _doubt(*reason_and_advice(warning))
+        yield _doubt(case, warning)
 
 
-def _doubt(reason: str, advice: str) -> Check:
+def _doubt(case: Case, warning: str) -> Check:
     """A warning of the registration itself."""
-    if advice:
-        return Check("Linear stage", AMBER, "the linear stage left doubts", reason, advice)
+    reason, doubtful = reason_and_advice(warning)
+    if doubtful:
+        return Check("Linear stage", AMBER, "the linear stage left doubts", reason, advice.little_alike(case))
     return Check("Warning", AMBER, "there was a warning", reason, "Look at the images.")
+
+
+def _agreed(stage: Mapping[str, Any]) -> bool:
+    """Whether nothing was left to align, as between an image and itself."""
+    return stage["metric"] in CORRELATIONS and stage["cost_before"] is not None and stage["cost_before"] < PERFECT
 
 
 def _settled(stage: Mapping[str, Any]) -> Check:
@@ -103,15 +120,15 @@ def _images(case: Case, alignment: Alignment | None, warp: str) -> Iterator[Chec
     if alignment is None:
         yield Check("Likeness", GREY, "", "The images could not be compared.")
         return
-    yield _coverage(alignment.after)
-    yield _likeness(alignment)
+    yield _coverage(case, alignment.after)
+    yield _likeness(case, alignment)
     if alignment.fresh is not None and alignment.affine is not None:
-        yield _affine(alignment, alignment.affine, alignment.fresh, warp)
+        yield _affine(case, alignment, alignment.affine, alignment.fresh, warp)
     if alignment.mirror_gain is not None:
-        yield _sides(alignment.mirror_gain, alignment.mirror_limit)
+        yield _sides(alignment.mirror_gain, alignment.mirror_limit, flat=case.fixed_grid.shape[0] == 1)
 
 
-def _coverage(after: Likeness) -> Check:
+def _coverage(case: Case, after: Likeness) -> Check:
     level = grade(after.coverage, "coverage", low_is_bad=True)
     value = f"{_percent(after.coverage)} of the fixed object lies inside the moving image"
     if level == GREEN:
@@ -122,12 +139,11 @@ def _coverage(after: Likeness) -> Check:
         value,
         f"The images hardly overlap: only {_percent(after.coverage)} of what the fixed image shows lies inside the "
         "moving one.",
-        "Check the positions in their headers, and that they show the same part of the body; "
-        "or give --initial or a --fixed-mask.",
+        advice.apart(case),
     )
 
 
-def _likeness(alignment: Alignment) -> Check:
+def _likeness(case: Case, alignment: Alignment) -> Check:
     after, before, chance = alignment.after, alignment.before, alignment.chance
     over_chance = after.information / max(chance.information, 1e-9)
     levels, reasons = [grade(over_chance, "over_chance", low_is_bad=True)], []
@@ -144,14 +160,10 @@ def _likeness(alignment: Alignment) -> Check:
             reasons.append("The images share less information after the registration than before it.")
         levels.append(worse)
     level = worst(levels)
-    advice = (
-        "Look at the edges in the report. Check that both images show the same thing; across contrasts use the recipe "
-        "multimodal, and masks where only a part counts."
-    )
-    return Check("Likeness", level, value, " ".join(reasons), "" if level == GREEN else advice)
+    return Check("Likeness", level, value, " ".join(reasons), "" if level == GREEN else advice.unlike(case))
 
 
-def _affine(alignment: Alignment, affine: Likeness, fresh: Likeness, warp: str) -> Check:
+def _affine(case: Case, alignment: Alignment, affine: Likeness, fresh: Likeness, warp: str) -> Check:
     """Whether another linear transform, or none, fits better than the one that was found."""
     rivals = [r for r in (fresh, alignment.before) if r is not None and r.coverage >= HALF]
     best = max((r.information for r in rivals), default=0.0)
@@ -167,12 +179,20 @@ def _affine(alignment: Alignment, affine: Likeness, fresh: Likeness, warp: str) 
         AMBER if recovered and warp != RED else RED,
         "the affine looks wrong",
         reason,
-        "Run the linear stage again without --initial, or start it from a better --initial.",
+        advice.wrong_affine(case),
     )
 
 
-def _sides(gain: float, limit: str) -> Check:
+def _sides(gain: float, limit: str, *, flat: bool) -> Check:
     level = grade(gain, limit)
+    if level == GREEN and flat:
+        return Check(
+            "Left and right",
+            GREY,
+            "not judged in slices",
+            "Slices of different people do not tell whether left and right are swapped.",
+            "Compare a landmark that has a side.",
+        )
     if level == GREEN:
         return Check("Left and right", level, "a mirrored image does not fit better")
     sure = "clearly " if level == RED else "a little "
@@ -186,10 +206,11 @@ def _sides(gain: float, limit: str) -> Check:
     )
 
 
-def _warp(entries: Mapping[str, Any], affine: Matrix, regularity: Regularity | None) -> Iterator[Check]:
+def _warp(case: Case, affine: Matrix, regularity: Regularity | None) -> Iterator[Check]:
+    entries = case.entries
     if entries["stages"] and entries["stages"][0].get("start") not in (None, GIVEN):
         yield _turn(turn_degrees(affine))
-    yield _volume(entries["figures"]["affine_volume_ratio_moving_to_fixed"])
+    yield _volume(case, entries["figures"]["affine_volume_ratio_moving_to_fixed"])
     if regularity is None:
         return
     yield _folds(regularity)
@@ -212,7 +233,7 @@ def _turn(degrees: float) -> Check:
     )
 
 
-def _volume(ratio: float) -> Check:
+def _volume(case: Case, ratio: float) -> Check:
     if ratio <= 0:
         return Check(
             "Size",
@@ -224,6 +245,16 @@ def _volume(ratio: float) -> Check:
     factor = max(ratio, 1 / ratio)
     level = grade(factor, "volume")
     value = f"the affine changes volumes by a factor of {ratio:.2f}"
+    doubt = grade(factor, "volume_doubt") if _doubtful(case.entries) else GREEN
+    if doubt != GREEN:
+        return Check(
+            "Size",
+            worst([doubt, level]),
+            value,
+            f"The affine changes volumes by a factor of {ratio:.2f} and leaves the images little alike, as it does "
+            "when one shows more than the other.",
+            advice.wrong_size(case),
+        )
     if level == GREEN:
         return Check("Size", level, value)
     return Check(
@@ -233,6 +264,11 @@ def _volume(ratio: float) -> Check:
         f"The affine changes volumes by a factor of {ratio:.2f}, which is more than bodies differ.",
         "Check the voxel sizes in the headers; if they are right, use --recipe rigid or an --initial.",
     )
+
+
+def _doubtful(entries: Mapping[str, Any]) -> bool:
+    """Whether the linear stage left the images little alike."""
+    return any(reason_and_advice(warning)[1] for warning in entries.get("warnings", ()))
 
 
 def _folds(regularity: Regularity) -> Check:
@@ -280,26 +316,60 @@ def _inverse(mean: float, p95: float) -> Check:
     )
 
 
-def _scores(entries: Mapping[str, Any]) -> Iterator[Check]:
+def _scores(case: Case, object_mm: float) -> Iterator[Check]:
     """Labels and landmarks, where they were given."""
-    labels, landmarks = entries.get("labels") or {}, entries.get("landmarks") or {}
+    labels, landmarks = case.entries.get("labels") or {}, case.entries.get("landmarks") or {}
     if labels.get("dice_mean_after") is not None:
-        before, after = labels.get("dice_mean_before") or 0.0, labels["dice_mean_after"]
-        level = grade(after - before, "dice", low_is_bad=True)
-        value = f"overlap of labels (Dice) {before:.2f} before, {after:.2f} after"
-        yield _worse("Labels", level, value, f"The labels overlap less after ({after:.2f}) than before ({before:.2f}).")
+        yield _labels(labels)
     if landmarks.get("after_mm"):
-        before, after = landmarks["before_mm"]["mean"], landmarks["after_mm"]["mean"]
-        level = grade(after / max(before, 1e-9), "landmarks")
-        value = f"landmarks {before:.1f} mm apart before, {after:.1f} mm after"
-        yield _worse("Landmarks", level, value, f"The landmarks are {after:.1f} mm apart, before {before:.1f} mm.")
+        size = max(object_mm, FEWEST_VOXELS * max(case.fixed_grid.spacing_mm))
+        yield _landmarks(landmarks["before_mm"]["mean"], landmarks["after_mm"]["mean"], size)
 
 
-def _worse(name: str, level: str, value: str, reason: str) -> Check:
-    if level == GREEN:
-        return Check(name, level, value)
-    advice = "Look at the edges in the report, and check that labels or landmarks belong to these images."
-    return Check(name, level, value, reason, advice)
+def _labels(labels: Mapping[str, Any]) -> Check:
+    before, after = labels.get("dice_mean_before") or 0.0, labels["dice_mean_after"]
+    each = [score or 0.0 for score in (labels.get("dice_per_label_after") or {"all": after}).values()]
+    met = [score for score in each if score > 0]
+    found = (
+        (
+            grade(after - before, "dice", low_is_bad=True),
+            f"The labels overlap less after ({after:.2f}) than before ({before:.2f}).",
+        ),
+        (
+            grade(sum(met) / max(len(met), 1), "dice_after", low_is_bad=True),
+            f"The labels hardly overlap (mean Dice {after:.2f}).",
+        ),
+        (
+            grade(len(met) / max(len(each), 1), "labels_met", low_is_bad=True),
+            f"Only {len(met)} of {len(each)} labels overlap at all: the maps may not name the same things.",
+        ),
+    )
+    return _score("Labels", f"overlap of labels (Dice) {before:.2f} before, {after:.2f} after", found)
+
+
+def _landmarks(before: float, after: float, size_mm: float) -> Check:
+    found = (
+        (
+            grade(after / max(before, 1e-9), "landmarks"),
+            f"The landmarks are {after:.1f} mm apart, before {before:.1f} mm.",
+        ),
+        (
+            grade(after / size_mm, "landmarks_far"),
+            f"The landmarks are still {after:.1f} mm apart, {after / size_mm:.0%} of the object's size.",
+        ),
+    )
+    return _score("Landmarks", f"landmarks {before:.1f} mm apart before, {after:.1f} mm after", found)
+
+
+def _score(name: str, value: str, found: Sequence[tuple[str, str]]) -> Check:
+    """The worst of several levels, with the reasons of those that are not green."""
+    reasons = [reason for level, reason in found if level != GREEN]
+    hints = {
+        "Labels": "check that both label maps belong to these images and name the same things.",
+        "Landmarks": "check that the points belong to these images and are LPS millimetres (RAS has other signs).",
+    }
+    todo = f"Look at the edges in the report, and {hints[name]}" if reasons else ""
+    return Check(name, worst([level for level, _ in found]), value, " ".join(reasons), todo)
 
 
 def _percent(share: float) -> str:

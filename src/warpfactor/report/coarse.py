@@ -67,6 +67,12 @@ class Region:
         low, high = np.floor(points.min(axis=0) * ratio), np.ceil((points.max(axis=0) + 1) * ratio) - 1
         return np.clip(np.stack([low, high]).astype(np.int64), 0, np.asarray(self.shape) - 1)
 
+    def size_mm(self, grid: Grid) -> float:
+        """From corner to corner of its box; `grid` is that of the image."""
+        low, high = self.box()
+        sides = (high - low + 1) * np.asarray(grid.spacing_mm) * (np.asarray(self.shape) > 1)
+        return float(np.linalg.norm(sides))
+
     def planes(self, planes: slice) -> NDArray[np.bool_]:
         """(planes, H, W) the mask voxel by voxel."""
         z, y, x = (np.arange(n) * m // n for n, m in zip(self.shape, self.mask.shape, strict=True))

@@ -53,9 +53,19 @@ LIMITS = {
     "inverse": Limit(0.5, 2.0, "95th percentile in voxels; good pairs at most 0.3"),
     "turn": Limit(90.0, 360.0, "degrees that the affine turns without being asked to; good pairs at most 14"),
     "volume": Limit(2.0, 3.0, "factor by which the affine changes volumes, either way; good pairs at most 1.25"),
+    "volume_doubt": Limit(
+        1.4, 1.75, "the same if the linear stage left doubts; good pairs at most 1.25, a head on a bare brain 1.84"
+    ),
     "unsettled": Limit(0.2, 1.0, "share of the last level's gain in its last fifth; 0.2 is a straight line"),
     "dice": Limit(-0.005, -0.05, "gain of the mean overlap of labels; what is below is more than rounding"),
+    "dice_after": Limit(0.2, 0.05, "mean overlap of the labels that overlap at all; good pairs 0.5 and more"),
+    "labels_met": Limit(
+        0.5, 0.0, "share of the labels that overlap at all; slices of different brains have 0.77 in common"
+    ),
     "landmarks": Limit(1.02, 1.25, "mean landmark error after over before; the first is more than rounding"),
+    "landmarks_far": Limit(
+        0.02, 0.1, "mean landmark error over the size of the object; good pairs at most 0.015, a tenth is no alignment"
+    ),
 }
 
 
