@@ -14,15 +14,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike
 
-from warpfactor.errors import InputError
 from warpfactor.grid import Grid, Points
 from warpfactor.image import Image
-from warpfactor.io import from_any, write_image, write_transform
+from warpfactor.io import write_image, write_transform
 from warpfactor.io.folder import atomic_folder
 from warpfactor.io.transforms import ANTS_AFFINE, ANTS_INVERSE_WARP, ANTS_WARP
+from warpfactor.register.carrying import carry_image, carry_points
 from warpfactor.register.doubts import find_doubts
 from warpfactor.register.figures import Figures
 from warpfactor.register.notebook import to_html
@@ -35,7 +34,6 @@ from warpfactor.transform import Affine, Chain, Transform, Warp
 
 WARPED, RESULT, WARPED_LABELS = "warped.nii.gz", "result.json", "warped_labels.nii.gz"
 FORMAT = 1
-SPACES = ("fixed", "moving")
 # Everything a result folder may hold from an earlier run; result.json, by which a folder is known, comes last.
 OWN = (WARPED, WARPED_LABELS, ANTS_AFFINE, ANTS_WARP, ANTS_INVERSE_WARP, "report.html", RESULT)
 
@@ -142,20 +140,14 @@ class Registration:
             outside: value where there is no image.
             grid: to resample onto; that space's own without one.
         """
-        own = self.fixed_grid if to == "fixed" else self.moving_grid
-        return _carrying(self, to).resample(from_any(image), grid or own, mode=mode, outside=outside)
+        return carry_image(self, image, to=to, mode=mode, outside=outside, grid=grid)
 
     def apply_points(self, points: ArrayLike, *, to: str = "fixed") -> Points:
         """(N, 3) LPS mm points of one space carried to the other, `to`: they land where their image does.
 
         Points of 2-D images may be (N, 2); they come back as they went in.
         """
-        other = "moving" if to == "fixed" else "fixed"
-        _check_space(to)
-        given = np.atleast_2d(np.asarray(points, dtype=np.float64))
-        flat = self.fixed_grid.ndim == 2 and given.shape[-1] == 2
-        moved = _carrying(self, other).map_points(np.c_[given, np.zeros(len(given))] if flat else given)
-        return moved[:, :2] if flat else moved
+        return carry_points(self, points, to=to)
 
     def with_seconds(self, part: str, seconds: float) -> Registration:
         """This with the time of one more part, which the total then includes."""
@@ -280,17 +272,6 @@ def without_nan(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [without_nan(part) for part in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _carrying(registration: Registration, to: str) -> Chain:
-    """The transform that resamples an image onto a grid of the space `to`."""
-    _check_space(to)
-    return registration.transform if to == "fixed" else registration.inverse
-
-
-def _check_space(to: str) -> None:
-    if to not in SPACES:
-        raise InputError(f"Unknown space {to!r}; carry to 'fixed' or to 'moving'.")
 
 
 def _figures_to_dict(figures: Figures) -> dict[str, Any]:

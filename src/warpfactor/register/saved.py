@@ -7,17 +7,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from numpy.typing import ArrayLike
+
 from warpfactor.errors import FileError, InputError
-from warpfactor.grid import Grid
+from warpfactor.grid import Grid, Points
+from warpfactor.image import Image
 from warpfactor.io import read_transform
 from warpfactor.io.transforms import ANTS_AFFINE, ANTS_INVERSE_WARP, ANTS_WARP
+from warpfactor.register.carrying import carry_image, carry_points
 from warpfactor.register.result import RESULT, grid_from_dict
 from warpfactor.transform import Transform, Warp
 
 
 @dataclass(frozen=True, repr=False)
 class SavedResult:
-    """What a result folder holds.
+    """What a result folder holds: a Registration without its images, settings and figures.
+
+    Those are in `entries`, as result.json has them: `entries["figures"]`, `entries["recipe"]`.
 
     Attributes:
         folder: it was read from.
@@ -39,16 +45,33 @@ class SavedResult:
         recipe = self.entries.get("recipe", {}).get("name", "")
         return f"SavedResult({self.folder}: {' onto '.join(names)}, {recipe}; {self.entries.get('status', '')})"
 
+    def __getattr__(self, name: str) -> Any:
+        """The error for what a Registration has and this has not."""
+        raise AttributeError(
+            f"A saved result has no attribute {name!r}; what result.json holds is in `entries`, "
+            "for instance entries['figures']."
+        )
+
     @property
     def warp(self) -> Warp | None:
         """The warp before the affine, if there is one."""
         return next((part for part in self.transform.parts if isinstance(part, Warp)), None)
 
+    def apply(
+        self, image: Any, *, to: str = "fixed", mode: str = "linear", outside: float = 0.0, grid: Grid | None = None
+    ) -> Image:
+        """Another image of one space, carried to the other, as by `Registration.apply`."""
+        return carry_image(self, image, to=to, mode=mode, outside=outside, grid=grid)
+
+    def apply_points(self, points: ArrayLike, *, to: str = "fixed") -> Points:
+        """Points of one space carried to the other, as by `Registration.apply_points`."""
+        return carry_points(self, points, to=to)
+
 
 def read_result(folder: str | Path) -> SavedResult:
     """The result that `Registration.save` or `warpfactor register` wrote into a folder."""
     place = Path(folder)
-    entries = _entries(place)
+    entries = read_entries(place)
     warped = entries["files"]["fixed_to_moving_warp_before_affine_lps_mm"] is not None
     affine = place / ANTS_AFFINE
     forward: list[str | Path] = [place / ANTS_WARP, affine] if warped else [affine]
@@ -63,7 +86,8 @@ def read_result(folder: str | Path) -> SavedResult:
     )
 
 
-def _entries(place: Path) -> dict[str, Any]:
+def read_entries(place: Path) -> dict[str, Any]:
+    """The result.json of a folder; FileError if there is none."""
     path = place / RESULT
     if not path.is_file():
         raise FileError(f"{place}: is no result folder, it holds no {RESULT}.")
