@@ -17,11 +17,14 @@ from warpfactor.grid import Grid
 from warpfactor.image import Image
 from warpfactor.io import nifti, planes
 from warpfactor.io.atomic import atomic_path
+from warpfactor.io.mixups import warn_of_image_as_mask
 from warpfactor.io.probe import integer_type
 from warpfactor.itk import sitk
 
 _ADAPTERS = {"SimpleITK": Image.from_sitk, "nibabel": Image.from_nibabel, "ants": Image.from_ants}
 _T = TypeVar("_T")
+_PICTURES = (".png", ".tif", ".tiff", ".bmp")
+_OPAQUE = (255, 65535)
 _INT32 = torch.iinfo(torch.int32)
 
 
@@ -80,8 +83,7 @@ def read_image(path: str | Path) -> Image:
 def read_labels(path: str | Path) -> Image:
     """A label map, as int32, every value exact; FileError if a value is not whole or does not fit."""
     data, grid = _checked(path, lambda: _load(Path(path)))
-    if data.shape[0] != 1:
-        raise FileError(f"{path}: a label map has one channel, this has {data.shape[0]}.")
+    _check_single(path, data, "label map")
     if data.is_floating_point() and not torch.equal(data, data.round()):
         raise FileError(f"{path}: is not a label map, it has values that are not whole numbers.")
     if int(data.max()) > _INT32.max or int(data.min()) < _INT32.min:
@@ -92,11 +94,11 @@ def read_labels(path: str | Path) -> Image:
 def read_mask(path: str | Path) -> Image:
     """A mask, as uint8: one where the file is neither zero nor NaN. FileError if that is nowhere."""
     data, grid = _checked(path, lambda: _load(Path(path)))
-    if data.shape[0] != 1:
-        raise FileError(f"{path}: a mask has one channel, this has {data.shape[0]}.")
+    _check_single(path, data, "mask")
     mask = (data != 0) & (data == data)
     if not mask.any():
-        raise FileError(f"{path}: the mask is empty; at least one voxel must be above zero.")
+        raise FileError(f"{path}: the mask is empty; at least one voxel must be other than zero.")
+    warn_of_image_as_mask(Path(path).name, data[0])
     return Image(mask.to(torch.uint8), grid, Path(path).name)
 
 
@@ -185,7 +187,24 @@ def _load(path: Path) -> tuple[Tensor, Grid]:
             nifti.warn_of_disagreement(path, header, reader)
             grid = itk.grid_of(reader)
             return itk.to_tensor(voxels.reshape(1, *grid.shape), copy=False), grid
-    return itk.image_from_sitk(_load_volume(path))
+    data, grid = itk.image_from_sitk(_load_volume(path))
+    return (data[:-1] if _is_opaque(path, data) else data), grid
+
+
+def _is_opaque(path: Path, data: Tensor) -> bool:
+    """Whether the fourth channel of a picture says that nothing can be seen through it."""
+    if path.suffix.lower() not in _PICTURES or data.shape[0] != 4:
+        return False
+    low, high = data[-1].aminmax()
+    return bool(low == high) and int(high) in _OPAQUE
+
+
+def _check_single(path: str | Path, data: Tensor, kind: str) -> None:
+    if data.shape[0] != 1:
+        raise FileError(
+            f"{path}: a {kind} has one channel, this has {data.shape[0]}; "
+            "save a picture that has colours or a palette with one number per pixel."
+        )
 
 
 def _load_volume(path: Path) -> Any:

@@ -14,7 +14,7 @@ from warpfactor.grid import Points
 from warpfactor.io.atomic import atomic_path
 
 _AXES = ("x", "y", "z")
-_RAS_SIGN = np.array([-1.0, -1.0, 1.0])
+RAS_SIGN = np.array([-1.0, -1.0, 1.0])
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,14 @@ def read_points(path: str | Path, *, ras: bool = False) -> PointTable:
     if places[0] is None or places[1] is None:
         raise FileError(f"{path}: needs columns named x, y and z; it has {', '.join(header)}.")
     points = _numbers(Path(path), rows, places)
-    return PointTable(points * _RAS_SIGN if ras else points, header, rows)
+    return PointTable(points * RAS_SIGN if ras else points, header, rows)
 
 
 def write_points(
     table: PointTable, points: Points, path: str | Path, *, ras: bool = False, force: bool = False
 ) -> None:
     """Write `points` in place of those of `table`, to the last digit; every other column stays as it was."""
-    values = points * _RAS_SIGN if ras else points
+    values = points * RAS_SIGN if ras else points
     places = _columns(table.header, _AXES)
     with (
         atomic_path(path, force=force) as temporary,
@@ -78,16 +78,24 @@ def make_table(points: Points) -> PointTable:
     return PointTable(points, _AXES, (("", "", ""),) * len(points))
 
 
-def read_landmarks(path: str | Path) -> Landmarks:
-    """Pairs of points, LPS mm, from columns fix_x_lps ... mov_z_lps or fixed_x ... moving_z of one CSV."""
+def read_landmarks(path: str | Path, *, ras: bool = False) -> Landmarks:
+    """Pairs of points, LPS mm, from columns fix_x_lps ... mov_z_lps or fixed_x ... moving_z of one CSV.
+
+    Args:
+        ras: the file's coordinates are RAS (nibabel, FSL, FreeSurfer) and not LPS.
+    """
     header, rows = _read_rows(Path(path))
     sides = []
     for names in (("fix_{}_lps", "fixed_{}"), ("mov_{}_lps", "moving_{}")):
         for name in names:
             places = _columns(header, tuple(name.format(axis) for axis in _AXES))
-            if places[0] is not None and places[1] is not None:
-                sides.append(_numbers(Path(path), rows, places))
-                break
+            if places[0] is None or places[1] is None:
+                continue
+            if ras and name.endswith("_lps"):
+                raise FileError(f"{path}: its columns are named LPS; leave out ras=True, or rename them.")
+            points = _numbers(Path(path), rows, places)
+            sides.append(points * RAS_SIGN if ras else points)
+            break
     if len(sides) != 2:
         raise FileError(
             f"{path}: needs columns fix_x_lps ... mov_z_lps or fixed_x ... moving_z, it has {', '.join(header)}."

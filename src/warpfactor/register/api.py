@@ -16,7 +16,7 @@ from warpfactor.grid import Grid, Matrix
 from warpfactor.image import Image
 from warpfactor.register.figures import measure
 from warpfactor.register.initial import foreground
-from warpfactor.register.inputs import Initial, Inputs, Spacing, load_initial, load_mask, load_pair
+from warpfactor.register.inputs import Initial, Inputs, Spacing, check_weights, load_initial, load_mask, load_pair
 from warpfactor.register.linear_solve import INTERRUPTED
 from warpfactor.register.pair import Scene, make_scene, stored
 from warpfactor.register.recipe import Recipe
@@ -82,6 +82,8 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
     ops = kernels.select(place, backend)
     inputs = _read(fixed, moving, fixed_mask, moving_mask, (fixed_spacing_mm, moving_spacing_mm), threads)
     chosen = chosen.for_images(planar=inputs.fixed.grid.shape[0] == 1)
+    if chosen.deformable is not None:
+        check_weights(chosen.deformable.channel_weights, inputs)
     start = load_initial(initial, inputs.fixed.grid)
     sources = sources_of(fixed=fixed, moving=moving, fixed_mask=fixed_mask, moving_mask=moving_mask)
     del fixed, moving, fixed_mask, moving_mask, initial  # nothing here holds an image longer than it is needed

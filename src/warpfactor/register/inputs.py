@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from warpfactor.errors import InputError
 from warpfactor.grid import Grid, Matrix
 from warpfactor.image import Image
 from warpfactor.io import from_any, read_mask, read_transform
+from warpfactor.io.mixups import warn_of_image_as_mask, warn_of_labels, warn_of_sizes
+from warpfactor.similarity.base import normalized_weights
 from warpfactor.transform import Affine, Transform, Warp
 
 Spacing = Sequence[float] | float | None
@@ -70,15 +73,23 @@ def load_image(source: Any, *, spacing_mm: Spacing = None, name: str = "image") 
 def load_pair(
     fixed: Any, moving: Any, *, spacings_mm: tuple[Spacing, Spacing] = (None, None), threads: int | None = None
 ) -> tuple[Image, Image]:
-    """The fixed and the moving image; files are read side by side unless there is to be one thread only."""
-    if threads == 1 or not (_is_file(fixed) and _is_file(moving)):
-        return (
-            load_image(fixed, spacing_mm=spacings_mm[0], name="fixed"),
-            load_image(moving, spacing_mm=spacings_mm[1], name="moving"),
-        )
-    with ThreadPoolExecutor(1) as pool:
-        other = pool.submit(load_image, moving, spacing_mm=spacings_mm[1], name="moving")
-        return load_image(fixed, spacing_mm=spacings_mm[0], name="fixed"), other.result()
+    """The fixed and the moving image; files are read side by side unless there is to be one thread only.
+
+    Files that are hardly what was meant are warned of.
+    """
+    read_fixed = partial(load_image, fixed, spacing_mm=spacings_mm[0], name="fixed")
+    read_moving = partial(load_image, moving, spacing_mm=spacings_mm[1], name="moving")
+    if not (_is_file(fixed) and _is_file(moving)):
+        return read_fixed(), read_moving()
+    if threads == 1:
+        pair = read_fixed(), read_moving()
+    else:
+        with ThreadPoolExecutor(1) as pool:
+            other = pool.submit(read_moving)
+            pair = read_fixed(), other.result()
+    warn_of_labels(*pair)
+    warn_of_sizes(*pair)
+    return pair
 
 
 def _is_file(source: Any) -> bool:
@@ -100,8 +111,14 @@ def load_mask(source: Any, image: Image, *, name: str = "mask") -> Image | None:
     if mask.channels != 1:
         raise InputError(f"{mask.name}: a mask has one channel, this has {mask.channels}.")
     if not bool(inside.any()):
-        raise InputError(f"{mask.name}: the mask is empty; at least one voxel must be above zero.")
+        raise InputError(f"{mask.name}: the mask is empty; at least one voxel must be other than zero.")
+    warn_of_image_as_mask(mask.name, mask.data[0])
     return replace(mask, data=inside.to(torch.uint8)).on_grid(image.grid)
+
+
+def check_weights(weights: tuple[float, ...] | None, inputs: Inputs) -> None:
+    """InputError if there is not one weight per channel; to be asked before the linear stages run."""
+    normalized_weights(weights, inputs.fixed.channels)
 
 
 def load_initial(source: Any, grid: Grid) -> Initial:
