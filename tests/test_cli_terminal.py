@@ -12,7 +12,7 @@ import warpfactor as wf
 from small import LINEAR, QUICK, QUICK_OPTIONS, pair, write_pair
 from warpfactor.cli import app as cli
 from warpfactor.cli import live, show
-from warpfactor.kernels.cpu import compilation
+from warpfactor.kernels.cpu import cache, compilation
 from warpfactor.register.stages import Update
 
 RUNNER = CliRunner()
@@ -143,11 +143,20 @@ def test_a_compilation_is_announced_once_and_not_to_the_quiet(capsys):
     compilation._teller.on_start(None)
     show.announce_compilation(quiet=True)
     compilation._teller.on_start(None)
-    assert capsys.readouterr().err.count("compiling the kernels, once") == 1
+    assert capsys.readouterr().err.count("compiling") == 1
     told = []
     show.announce_compilation(quiet=False, tell=told.append)
     compilation._teller.on_start(None)
     assert len(told) == 1
+
+
+@pytest.mark.parametrize(("kept", "sentence"), [(0, "the kernels, once, about"), (3, "kernels that are used for the")])
+def test_a_compilation_says_whether_it_is_the_first(kept, sentence, monkeypatch, tmp_path):
+    monkeypatch.setattr(cache, "holdings", lambda: {tmp_path: kept})
+    told = []
+    show.announce_compilation(quiet=False, tell=told.append)
+    compilation._teller.on_start(None)
+    assert told[0].startswith(f"compiling {sentence}")
 
 
 def test_plain_characters_where_the_terminal_has_no_others():

@@ -47,7 +47,8 @@ class Group(TyperGroup):
             try:
                 return super().invoke(ctx)
             except WarpfactorError as error:
-                _fail(str(error).replace("force=True", "--force"), INPUT_ERROR)  # as it is named here
+                text = str(error).replace("force=True", "--force").replace("ras=True", "--ras")  # as they are here
+                _fail(text, INPUT_ERROR)
             except KeyboardInterrupt:
                 _fail("Interrupted; nothing was written.", INTERRUPTED)
             except MemoryError:

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-import numpy as np
 import typer
 
 import warpfactor as wf
-from warpfactor.cli.options import Force, Output, Quiet, Reference, Result, Source, Transforms, read_source
+from warpfactor.cli.mixups import warn_of_points_outside, warn_of_wrong_space
+from warpfactor.cli.options import Force, Output, Quiet, Ras, Reference, Result, Source, Transforms, read_source
 from warpfactor.errors import InputError
-
-if TYPE_CHECKING:
-    from warpfactor.transform import Transform
-
-MANY_LABELS = 200  # whole-brain parcellations have fewer, 8-bit pictures usually more
-SAMPLES = 100_000
 
 
 def command(  # noqa: PLR0913 - one argument per option
@@ -37,7 +32,7 @@ def command(  # noqa: PLR0913 - one argument per option
     ] = None,
     labels: Annotated[bool, typer.Option("--labels", help="INPUT is a label map: labels never mix.")] = False,
     outside: Annotated[float, typer.Option(metavar="NUMBER", help="Value where there is no image.")] = 0.0,
-    ras: Annotated[bool, typer.Option("--ras", help="The points are RAS (nibabel, FSL), not LPS.")] = False,
+    ras: Ras = False,
     force: Force = False,
     quiet: Quiet = False,
 ) -> None:
@@ -46,31 +41,47 @@ def command(  # noqa: PLR0913 - one argument per option
     Points go with their image: with the same options, a landmark of the input lands on its anatomy in the output.
     """
     wf.io.check_free(output, force=force)
+    points = source.suffix.lower() == ".csv"
+    _check_options(source, output, points=points, resampling=labels or interpolation is not None, ras=ras)
     transform = read_source(result, transforms)
-    if source.suffix.lower() == ".csv":
+    if points:
         count = _points(source, output, transform, to, ras=ras, force=force)
         done = f"{count} points"
     else:
         mode = interpolation or ("label" if labels else "linear")
         grid = transform.grid(to, reference)
-        done = _images(source, output, transform.towards(to), grid, mode, outside, labels=labels, force=force)
+        done = _images(source, output, transform, to, grid, mode, outside, labels=labels, force=force)
     if not quiet:
         where = f" in {to} space" if transform.saved else ""  # only a result folder tells what its spaces are
         typer.echo(f"{done}{where} written to {output}")
 
 
+def _check_options(source: Path, output: Path, *, points: bool, resampling: bool, ras: bool) -> None:
+    """InputError for options that would have no effect, and for points in a file that is named as an image."""
+    if points and resampling:
+        raise InputError(f"{source}: holds points; --labels and --interpolation are for images, leave them out.")
+    if points and output.suffix.lower() != ".csv":
+        raise InputError(f"{output}: points are written as CSV; give a name that ends in .csv.")
+    if ras and not points:
+        raise InputError(f"{source}: is an image, which has its place in its header; --ras is for points (.csv).")
+
+
 def _points(source: Path, output: Path, transform: Source, to: str, *, ras: bool, force: bool) -> int:
     table = wf.io.read_points(source, ras=ras)
     other = {"fixed": "moving", "moving": "fixed"}.get(to, to)
+    if transform.saved:
+        grid = transform.fixed_grid if other == "fixed" else transform.moving_grid
+        warn_of_points_outside(source, table.points, grid, other, ras=ras)
     moved = transform.towards(other).map_points(table.points)
     wf.io.write_points(table, moved, output, ras=ras, force=force)
     return len(moved)
 
 
-def _images(
-    source: Path,
+def _images(  # noqa: PLR0913 - what the options say
+    path: Path,
     output: Path,
-    transform: Transform,
+    source: Source,
+    to: str,
     grid: wf.Grid,
     mode: str,
     outside: float,
@@ -78,29 +89,32 @@ def _images(
     labels: bool,
     force: bool,
 ) -> str:
-    from warpfactor.io.probe import count_volumes, integer_type
+    from warpfactor.io.probe import count_volumes
 
-    if count_volumes(source) > 1:
+    resample = partial(source.towards(to).resample, grid=grid, mode=mode, outside=outside)
+    if count_volumes(path) > 1:
         if labels:
-            raise InputError(f"{source}: is a series; --labels is for one label map.")
-        series = wf.io.read_series(source)
-        moved = [transform.resample(volume, grid, mode=mode, outside=outside) for volume in series]
+            raise InputError(f"{path}: is a series; --labels is for one label map.")
+        series = wf.io.read_series(path)
+        warn_of_wrong_space(path, series[0].grid, source, to)
+        moved = [resample(volume) for volume in series]
         wf.io.write_series(moved, output, step=series.step, force=force)
         return f"{len(moved)} volumes"
+    image = wf.read_labels(path) if labels else wf.read_image(path)
+    warn_of_wrong_space(path, image.grid, source, to)
     if labels:
-        carried = transform.resample(wf.read_labels(source), grid, mode=mode, outside=outside)
-        wf.io.write_labels(carried, output, like=source, force=force)
+        wf.io.write_labels(resample(image), output, like=path, force=force)
         return "label map"
-    image = wf.read_image(source)
-    if mode == "linear" and integer_type(source) is not None and _has_few_values(image):
-        message = f"{source}: looks like a label map, and linear interpolation mixes labels; use --labels if it is one."
-        warnings.warn(message, stacklevel=1)
-    wf.write_image(transform.resample(image, grid, mode=mode, outside=outside), output, force=force)
+    _warn_of_mixing(path, image, mode)
+    wf.write_image(resample(image), output, force=force)
     return "image"
 
 
-def _has_few_values(image: wf.Image) -> bool:
-    """Whether there are no more different values than a label map has; a sample decides for most pictures."""
-    values = image.data.numpy().ravel()
-    samples = (values[:: 1 + values.size // SAMPLES], values)
-    return all(np.unique(part).size <= MANY_LABELS for part in samples)
+def _warn_of_mixing(path: Path, image: wf.Image, mode: str) -> None:
+    """A warning if labels are about to be averaged."""
+    from warpfactor.io.mixups import looks_like_labels
+    from warpfactor.io.probe import integer_type
+
+    if mode == "linear" and integer_type(path) is not None and looks_like_labels(image):
+        message = f"{path}: looks like a label map, and linear interpolation mixes labels; use --labels if it is one."
+        warnings.warn(message, stacklevel=1)

@@ -13,8 +13,9 @@ import typer
 
 import warpfactor as wf
 from warpfactor.cli import show
-from warpfactor.cli.options import Force, Landmarks, Result, Source, Transforms, read_source
-from warpfactor.cli.scores import read_filled_labels
+from warpfactor.cli.mixups import warn_of_landmarks_outside, warn_of_misread_landmarks
+from warpfactor.cli.options import Force, Landmarks, Ras, Result, Source, Transforms, read_source
+from warpfactor.cli.scores import check_same_space, read_filled_labels
 from warpfactor.errors import InputError
 
 FORMATS = ("table", "json", "csv")
@@ -30,7 +31,7 @@ class Figure:
     value: float
 
 
-def command(
+def command(  # noqa: PLR0913 - one argument per option
     result: Result = None,
     transforms: Transforms = None,
     fixed_labels: Annotated[Path | None, typer.Option(metavar="FILE", help="Label map of the fixed image.")] = None,
@@ -39,6 +40,7 @@ def command(
         typer.Option(metavar="FILE", help="Label map of the moving image; without a transform, one on the fixed grid."),
     ] = None,
     landmarks: Landmarks = None,
+    ras: Ras = False,
     form: Annotated[
         str | None,
         typer.Option("--format", metavar="FORMAT", help="table, json or csv; without, by the name of --output."),
@@ -57,7 +59,7 @@ def command(
     source = read_source(result, transforms) if result is not None or transforms else None
     figures = [
         *_label_figures(source, fixed_labels, moving_labels),
-        *_landmark_figures(source, landmarks),
+        *_landmark_figures(source, landmarks, ras=ras),
         *_fold_figures(source),
     ]
     if not figures:
@@ -75,6 +77,7 @@ def _label_figures(source: Source | None, fixed: Path | None, moving: Path | Non
     if source is None:
         carried = given.on_grid(truth.grid)
     else:
+        _check_labels(truth, given, source)
         carried = source.towards("fixed").resample(given, truth.grid, mode="label")
         before["_before"] = wf.Affine().resample(given, truth.grid, mode="label")
     figures = []
@@ -88,12 +91,27 @@ def _label_figures(source: Source | None, fixed: Path | None, moving: Path | Non
     return [*figures, Figure("hausdorff95_mean_mm", None, mean)]
 
 
-def _landmark_figures(source: Source | None, path: Path | None) -> list[Figure]:
+def _check_labels(truth: wf.Image, given: wf.Image, source: Source) -> None:
+    """InputError if label maps do not lie where the images of a result folder do."""
+    if not source.saved or source.fixed_grid is None or source.moving_grid is None:
+        return
+    same = truth.grid.same_space(source.fixed_grid)
+    if not same and truth.grid.same_space(source.moving_grid):
+        raise InputError(
+            f"{truth.name} was given as --fixed-labels and lies on the grid of the moving image; "
+            "check whether it is that of --moving-labels."
+        )
+    truth.on_grid(source.fixed_grid)
+    check_same_space(given, source.moving_grid, "the moving image")
+
+
+def _landmark_figures(source: Source | None, path: Path | None, *, ras: bool) -> list[Figure]:
     if path is None:
         return []
-    points = wf.io.read_landmarks(path)
+    points = wf.io.read_landmarks(path, ras=ras)
     errors = {"before": wf.quality.target_registration_error(points.fixed, points.moving)}
     if source is not None:
+        _warn_of_landmarks(path, points, source, ras=ras)
         mapped = source.transform.map_points(points.fixed)
         errors["after"] = wf.quality.target_registration_error(mapped, points.moving)
     return [
@@ -101,6 +119,12 @@ def _landmark_figures(source: Source | None, path: Path | None) -> list[Figure]:
         for when, found in errors.items()
         for name in ("mean", "median", "p90", "max")
     ]
+
+
+def _warn_of_landmarks(path: Path, points: wf.io.Landmarks, source: Source, *, ras: bool) -> None:
+    grids = (source.fixed_grid, source.moving_grid) if source.saved else (None, None)
+    if not warn_of_landmarks_outside(path, points, *grids, ras=ras):
+        warn_of_misread_landmarks(path, points, source.transform, ras=ras)
 
 
 def _fold_figures(source: Source | None) -> list[Figure]:
@@ -123,6 +147,7 @@ def _emit(figures: list[Figure], form: str, output: Path | None, *, force: bool)
         return
     with wf.io.atomic_path(output, force=force) as temporary:
         temporary.write_text(text, encoding="utf-8")
+    typer.echo(f"{len(figures)} figures written to {output}")
 
 
 def _form_of(output: Path | None) -> str:

@@ -48,6 +48,8 @@ Landmarks = Annotated[
     ),
 ]
 
+Ras = Annotated[bool, typer.Option("--ras", help="The points are RAS (nibabel, FSL), not LPS.")]
+
 
 class Command(TyperCommand):
     """A command whose usage line has no braces around the names of arguments, and whose help names no list types."""
@@ -113,6 +115,8 @@ def parse_settings(entries: list[str] | None) -> dict[str, Any]:
         name, sign, text = entry.partition("=")
         if not sign or not name.strip():
             raise InputError(f"--set {entry}: write NAME=VALUE, for instance deformable.sigma_grad=1.0.")
+        if re.fullmatch(r"[\d.]+(x[\d.]+)+", text.strip()):
+            raise InputError(f"--set {entry}: separate numbers by commas, --set {name}={text.replace('x', ',')}.")
         changes[name.strip()] = _value(text.strip())
     return changes
 

@@ -15,7 +15,7 @@ import typer
 import warpfactor as wf
 from warpfactor.cli import report as reporting
 from warpfactor.cli import show
-from warpfactor.cli.options import Force, Json, Landmarks, Quiet, parse_numbers, parse_settings
+from warpfactor.cli.options import Force, Json, Landmarks, Quiet, Ras, parse_numbers, parse_settings
 from warpfactor.cli.scores import Companions
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ def command(  # noqa: PLR0913 - one argument per option
         typer.Option("--fixed-labels", "--labels", metavar="FILE", help="Label map to score the carried one against."),
     ] = None,
     landmarks: Landmarks = None,
+    ras: Ras = False,
     initial: Annotated[
         list[str] | None,
         typer.Option("--initial", metavar="FILE", help="Transform to start from, fixed to moving; as apply's -t."),
@@ -88,7 +89,7 @@ def command(  # noqa: PLR0913 - one argument per option
 ) -> None:
     """Register MOVING to FIXED; write transform, inverse, warped image, result.json and report.html into a folder."""
     from warpfactor.io.folder import check_folder
-    from warpfactor.register.inputs import load_pair
+    from warpfactor.register.inputs import load_mask, load_pair
     from warpfactor.report import inputs_entry
 
     began = time.perf_counter()
@@ -99,7 +100,13 @@ def command(  # noqa: PLR0913 - one argument per option
         [moving, *moving_channel] if moving_channel else moving,
         threads=threads,
     )
-    companions = Companions.read(fixed_labels, moving_labels, landmarks, fixed=fixed_image, moving=moving_image)
+    companions = Companions.read(
+        fixed_labels, moving_labels, landmarks, ras=ras, fixed=fixed_image, moving=moving_image
+    )
+    masks: dict[str, Any] = {
+        "fixed_mask": load_mask(fixed_mask, fixed_image),
+        "moving_mask": load_mask(moving_mask, moving_image),
+    }
     read = time.perf_counter() - began
     show.announce_compilation(quiet=quiet or as_json)
     with show.progress(quiet=quiet, as_json=as_json) as view:
@@ -108,8 +115,7 @@ def command(  # noqa: PLR0913 - one argument per option
             moving_image,
             recipe=recipe,
             overrides=changes,
-            fixed_mask=fixed_mask,
-            moving_mask=moving_mask,
+            **masks,
             initial=initial or None,
             channel_weights=weights,
             outside=outside,
@@ -121,9 +127,9 @@ def command(  # noqa: PLR0913 - one argument per option
             keep_interrupted=keep_interrupted,
         )
         view.phase("report and writing" if report else "writing")
-        masks: dict[str, Any] = {"fixed_mask": fixed_mask, "moving_mask": moving_mask}
         draw = partial(reporting.draw, fixed=fixed_image, moving=moving_image, **masks)
-        extra = {"inputs": inputs_entry(output, fixed=fixed, moving=moving, **masks)}
+        paths = {"fixed": fixed, "moving": moving, "fixed_mask": fixed_mask, "moving_mask": moving_mask}
+        extra = {"inputs": inputs_entry(output, **paths)}
         timed = found.with_seconds("read", read)
         found, scores = _save(timed, companions, output, extra=extra, draw=draw if report else None, force=force)
     _report(found, scores, output, time.perf_counter() - began, quiet=quiet, as_json=as_json)

@@ -39,7 +39,7 @@ def command(
     failed = 0
     for folder in folders:
         try:
-            page = wf.report.refresh(folder, fixed=fixed, moving=moving, force=force)
+            page = _refreshed(folder, fixed, moving, force=force)
         except Exception as error:  # whatever it is, the other folders have their turn
             if len(folders) == 1:
                 raise
@@ -53,6 +53,29 @@ def command(
             typer.echo("\n".join([str(folder / wf.report.REPORT), *show.verdict_lines(page.verdict.to_dict())]))
     if failed:
         raise FileError(f"{failed} of {len(folders)} reports could not be made.")
+
+
+def _refreshed(folder: Path, fixed: Path | None, moving: Path | None, *, force: bool) -> Report:
+    try:
+        return wf.report.refresh(folder, fixed=fixed, moving=moving, force=force)
+    except FileError as error:
+        raise _other_grid(folder, fixed=fixed, moving=moving) or error from error
+
+
+def _other_grid(folder: Path, **given: Path | None) -> FileError | None:
+    """The error for an image that was given and has another grid than the result; None if there is none."""
+    from warpfactor.register.result import grid_from_dict
+    from warpfactor.register.saved import read_entries
+
+    for side, path in given.items():
+        if path is None or not path.exists():
+            continue
+        own, grid = wf.read_image(path).grid, grid_from_dict(read_entries(folder)[side])
+        if not own.same_space(grid):
+            text = f"{path}: is not the {side} image of {folder}: it has {own.summary}, the result {grid.summary}"
+            hint = "; if its spacing was given in Python, make the page there, with wf.report.build"
+            return FileError(f"{text}{hint if own.shape == grid.shape else ''}.")
+    return None
 
 
 def failure(folder: Path, error: Exception) -> str:

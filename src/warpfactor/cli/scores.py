@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import warpfactor as wf
+from warpfactor.cli.mixups import lie_apart, warn_of_landmarks_outside, warn_of_misread_landmarks
 from warpfactor.errors import InputError
 
 
@@ -21,12 +20,16 @@ class Companions:
         moving_labels: anywhere in moving space.
         moving_labels_path: file they were read from.
         landmarks: corresponding points.
+        landmarks_path: file they were read from, if their reading is still to be checked.
+        ras: whether that file is RAS.
     """
 
     fixed_labels: wf.Image | None = None
     moving_labels: wf.Image | None = None
     moving_labels_path: Path | None = None
     landmarks: wf.io.Landmarks | None = None
+    landmarks_path: Path | None = None
+    ras: bool = False
 
     @classmethod
     def read(
@@ -35,6 +38,7 @@ class Companions:
         moving_labels: Path | None,
         landmarks: Path | None,
         *,
+        ras: bool,
         fixed: wf.Image,
         moving: wf.Image,
     ) -> Companions:
@@ -44,9 +48,12 @@ class Companions:
         target = None if fixed_labels is None else read_filled_labels(fixed_labels).on_grid(fixed.grid)
         source = None if moving_labels is None else read_filled_labels(moving_labels)
         if source is not None:
-            _check_same_space(source, moving)
-        points = None if landmarks is None else wf.io.read_landmarks(landmarks)
-        return cls(target, source, moving_labels, points)
+            check_same_space(source, moving.grid, moving.name)
+        if landmarks is None:
+            return cls(target, source, moving_labels)
+        points = wf.io.read_landmarks(landmarks, ras=ras)
+        outside = warn_of_landmarks_outside(landmarks, points, fixed.grid, moving.grid, ras=ras)
+        return cls(target, source, moving_labels, points, None if outside else landmarks, ras)
 
     def carry(self, found: wf.Registration) -> wf.Image | None:
         """The moving labels on the fixed grid."""
@@ -59,6 +66,8 @@ class Companions:
             before = wf.Affine().resample(self.moving_labels, found.fixed_grid, mode="label")
             entries["labels"] = _overlap(self.fixed_labels, before, carried)
         if self.landmarks is not None:
+            if self.landmarks_path is not None:
+                warn_of_misread_landmarks(self.landmarks_path, self.landmarks, found.transform, ras=self.ras)
             entries["landmarks"] = _errors(self.landmarks, found)
         return entries
 
@@ -71,18 +80,15 @@ def read_filled_labels(path: Path) -> wf.Image:
     return labels
 
 
-def _check_same_space(labels: wf.Image, image: wf.Image) -> None:
+def check_same_space(labels: wf.Image, grid: wf.Grid, name: str) -> None:
     """InputError if a label map lies elsewhere than the image it belongs to; their grids need not agree."""
-    if labels.grid.ndim != image.grid.ndim:
+    if labels.grid.ndim != grid.ndim:
         raise InputError(
-            f"{labels.name} is a {labels.grid.ndim}-D file and {image.name} a {image.grid.ndim}-D one; "
+            f"{labels.name} is a {labels.grid.ndim}-D file and {name} a {grid.ndim}-D one; "
             "labels must lie where their image lies."
         )
-    corners = np.array(np.meshgrid(*[(-0.5, n - 0.5) for n in labels.grid.shape])).reshape(3, -1).T
-    index = image.grid.world_to_index(labels.grid.index_to_world(corners))
-    apart = (index.max(axis=0) < -0.5) | (index.min(axis=0) > np.asarray(image.grid.shape) - 0.5)
-    if apart.any():
-        raise InputError(f"{labels.name} lies outside {image.name} in space; check the header of the label map.")
+    if lie_apart(labels.grid, grid):
+        raise InputError(f"{labels.name} lies outside {name} in space; check the header of the label map.")
 
 
 def _overlap(truth: wf.Image, before: wf.Image, after: wf.Image) -> dict[str, Any]:

@@ -64,9 +64,17 @@ def announce_compilation(*, quiet: bool, tell: Callable[[str], None] | None = No
     """Have it said when kernels are compiled, should it come to that; on stderr, or by `tell`."""
     from warpfactor.kernels.cpu.compilation import tell_once
 
-    sentence = f"compiling the kernels, once, about {COMPILE_SECONDS} s"
     say = tell or partial(typer.echo, err=True)
-    tell_once(None if quiet else lambda: say(sentence))
+    tell_once(None if quiet else lambda: say(_compilation()))
+
+
+def _compilation() -> str:
+    """What is compiled: everything, or what no run before has used."""
+    from warpfactor.kernels.cpu.cache import holdings
+
+    if any(holdings().values()):
+        return "compiling kernels that are used for the first time, some seconds"
+    return f"compiling the kernels, once, about {COMPILE_SECONDS} s"
 
 
 def print_json(entry: dict[str, Any]) -> None:

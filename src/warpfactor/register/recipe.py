@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from warpfactor.errors import InputError
@@ -45,6 +45,8 @@ class Recipe:
             more: the same, for names without dots.
         """
         given = {**(changes or {}), **more}
+        for key in given:
+            _check_place(key)
         if self.planar is not None:
             parts = {key: value for key, value in given.items() if key.partition(".")[0] == "deformable"}
             given |= {key.replace("deformable", "planar", 1): value for key, value in parts.items()} | given
@@ -67,3 +69,18 @@ class Recipe:
 
     def to_toml(self) -> str:
         return toml.write(self.to_dict())
+
+
+def _check_place(key: str) -> None:
+    """InputError with the whole name if a setting is named without the stage it belongs to."""
+    name = key.partition(".")[0]
+    if name in _names(Recipe):
+        return
+    stages = {"linear": LinearSettings, "deformable": Deformable}
+    whole = [f"{stage}.{key}" for stage, kind in stages.items() if name in _names(kind)]
+    if whole:
+        raise InputError(f"Unknown setting {key!r}; settings are named with their stage, here {' or '.join(whole)}.")
+
+
+def _names(kind: Any) -> set[str]:
+    return {field.name for field in fields(kind)}
