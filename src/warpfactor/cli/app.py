@@ -1,10 +1,11 @@
 """The application: its commands, and what becomes of errors, warnings and Ctrl-C.
 
-Exit codes: 0 well, 2 wrong usage or input, 1 an error of ours, 130 interrupted.
+Exit codes: 0 well, 2 wrong usage or input, 1 an error of ours, 130 interrupted, 143 terminated; 3 is `bench`'s.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -102,6 +103,10 @@ def main(arguments: list[str] | None = None) -> None:
         signal.signal(signal.SIGTERM, _terminate)  # so that what is half written is cleared away
     try:
         app(args=arguments, prog_name="warpfactor")
+    except SystemExit as error:
+        if _interrupted(error) and os.name == "posix":
+            _end_by_interrupt()
+        raise
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(INTERNAL_ERROR)
@@ -114,6 +119,22 @@ def main(arguments: list[str] | None = None) -> None:
 def _fail(message: str, code: int) -> None:
     typer.echo(f"warpfactor: {' '.join(message.split())}", err=True)
     raise typer.Exit(code)
+
+
+def _interrupted(error: BaseException | None) -> bool:
+    """Whether Ctrl-C is what led to an exit; not if a command made something of it and ended well."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is not None
+
+
+def _end_by_interrupt() -> None:
+    """End as by SIGINT's default action: shells report 130, and know that their loop is to stop too.
+
+    Python does that for an interrupt that nobody catches, after its own cleaning up; only its traceback is left out.
+    """
+    sys.excepthook = lambda *_: None
+    raise KeyboardInterrupt
 
 
 def _terminate(number: int, _frame: object) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -32,12 +32,17 @@ BEGINNING, FINISHING = "preparing the images, trying starts", "inverse and figur
 
 
 class View(Protocol):
-    """What shows a run: `callback` is for `register`, None if nobody looks; `phase` names what comes after it."""
+    """What shows a run: `callback` is for `register`, None if nobody looks; `phase` names what comes after it.
+
+    `note` says something meanwhile; a handler of signals may call it.
+    """
 
     @property
     def callback(self) -> Callback | None: ...
 
     def phase(self, text: str) -> None: ...
+
+    def note(self, text: str) -> None: ...
 
 
 def number(value: float, digits: int) -> str:
@@ -136,6 +141,10 @@ class Lines:
         self.close()
         self.level = LevelCourse()
 
+    def note(self, text: str) -> None:
+        with suppress(RuntimeError):  # the signal came while something was printed
+            typer.echo(text, err=True)
+
     def close(self) -> None:
         """Say how the last level went."""
         if self.level.last is not None:
@@ -155,6 +164,7 @@ class Screen(Lines):
         self._spinner = Spinner("line" if console.options.ascii_only else "dots")
         self._pace = Pace()
         self._phase = BEGINNING
+        self._note = ""
 
     def update(self, update: Update) -> None:
         super().update(update)
@@ -164,15 +174,18 @@ class Screen(Lines):
         super().phase(text)
         self._phase = text
 
+    def note(self, text: str) -> None:
+        self._note = text  # to print it here could wait for ever: the view is drawn by another thread
+
     def tell(self, sentence: str) -> None:
         self._console.print(Text(sentence, style="dim"), no_wrap=True, overflow="crop", crop=True)
 
     def render(self) -> RenderableType:
         """What is on the screen now."""
-        last = self.level.last
+        last, note = self.level.last, [_detail(self._note)] if self._note else []
         if self._phase or last is None:
-            return _row(self._spinner, Text(self._phase))
-        return Group(self._head(last), *(_detail(text) for text in self._details(last)))
+            return Group(_row(self._spinner, Text(self._phase)), *note)
+        return Group(self._head(last), *(_detail(text) for text in self._details(last)), *note)
 
     def _head(self, last: Update) -> Table:
         left = self._pace.left(self.level)

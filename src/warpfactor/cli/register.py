@@ -17,6 +17,7 @@ from warpfactor.cli import report as reporting
 from warpfactor.cli import show
 from warpfactor.cli.options import Force, Json, Landmarks, Quiet, Ras, parse_numbers, parse_settings
 from warpfactor.cli.scores import Companions
+from warpfactor.cli.stopping import Stop, stoppable
 
 if TYPE_CHECKING:
     from warpfactor.report import Report
@@ -81,7 +82,7 @@ def command(  # noqa: PLR0913 - one argument per option
     seed: Annotated[int, typer.Option(metavar="NUMBER", help="Of random numbers.")] = 0,
     report: Annotated[bool, reporting.NO_REPORT] = True,
     keep_interrupted: Annotated[
-        bool, typer.Option("--keep-interrupted", help="On Ctrl-C write the best result so far instead of nothing.")
+        bool, typer.Option("--keep-interrupted", help="On Ctrl-C or SIGTERM write the best so far, not nothing.")
     ] = False,
     force: Force = False,
     quiet: Quiet = False,
@@ -109,7 +110,7 @@ def command(  # noqa: PLR0913 - one argument per option
     }
     read = time.perf_counter() - began
     show.announce_compilation(quiet=quiet or as_json)
-    with show.progress(quiet=quiet, as_json=as_json) as view:
+    with show.progress(quiet=quiet, as_json=as_json) as view, stoppable(view.note, keep=keep_interrupted) as stop:
         found = wf.register(
             fixed_image,
             moving_image,
@@ -123,7 +124,7 @@ def command(  # noqa: PLR0913 - one argument per option
             backend=backend,
             threads=threads,
             seed=seed,
-            progress=view.callback,
+            progress=stop.watched(view.callback),
             keep_interrupted=keep_interrupted,
         )
         view.phase("report and writing" if report else "writing")
@@ -133,8 +134,7 @@ def command(  # noqa: PLR0913 - one argument per option
         timed = found.with_seconds("read", read)
         found, scores = _save(timed, companions, output, extra=extra, draw=draw if report else None, force=force)
     _report(found, scores, output, time.perf_counter() - began, quiet=quiet, as_json=as_json)
-    if found.interrupted:
-        raise typer.Exit(INTERRUPTED)
+    _end(found, stop)
 
 
 def _save(
@@ -178,3 +178,11 @@ def _report(
         show.print_json({"event": "result", "output": str(output), **{key: entries[key] for key in kept}, **scores})
     elif not quiet:
         typer.echo(show.summary(found, output, scores, seconds))
+
+
+def _end(found: wf.Registration, stop: Stop) -> None:
+    """End with the exit code of the signal, if there was one."""
+    if stop.number is not None and not found.interrupted:
+        typer.echo("warpfactor: The registration was done when it was to stop; all of it is written.", err=True)
+    if stop.number is not None or found.interrupted:
+        raise typer.Exit(INTERRUPTED if stop.number is None else 128 + stop.number)

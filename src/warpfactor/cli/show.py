@@ -59,6 +59,9 @@ class _Told:
     def phase(self, text: str) -> None:
         """Programs are told of iterations and of the result."""
 
+    def note(self, text: str) -> None:
+        """Programs know what they sent."""
+
 
 def announce_compilation(*, quiet: bool, tell: Callable[[str], None] | None = None) -> None:
     """Have it said when kernels are compiled, should it come to that; on stderr, or by `tell`."""

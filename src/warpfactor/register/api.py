@@ -95,7 +95,6 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
         del inputs
         found = _run_stages(scene, chosen, start, course)
         del scene, start
-        give_back_memory()
         info = (str(place), kernels.name_of(ops), used, seed)
         result, stopped = insist(lambda: _finish(source, chosen, found, course, info, outside), keep=keep_interrupted)
         result = replace(result, run=replace(result.run, sources=sources))
@@ -232,6 +231,7 @@ def _finish(
     source: _Source, recipe: Recipe, found: _Found, course: _Course, info: tuple[str, str, int, int], outside: float
 ) -> Registration:
     """Inverse, warped image and figures."""
+    give_back_memory()
     grid, ops, clock = source.fixed_grid, course.ops, course.clock
     forward = backward = None
     if found.displacement is not None:

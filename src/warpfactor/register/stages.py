@@ -153,14 +153,15 @@ def run_deformable(
     )
     after, stopped = insist(lambda: cost_of(found.displacement), keep=keep_interrupted)
     kept = after <= before or not math.isfinite(before)
+    status = Status.INTERRUPTED if stopped else found.status
     stage = Stage(
         name="deformable",
         metric=settings.metric.name,
         level=1.0,
         cost_before=before,
         cost_after=after,
-        status=found.status.value if kept else WORSE,
-        interrupted=stopped or found.status is Status.INTERRUPTED,
+        status=status.value if kept else WORSE,
+        interrupted=status is Status.INTERRUPTED,
         kept=kept,
         seconds=time.perf_counter() - began,
         history=found.records,
