@@ -1,7 +1,8 @@
 """What README.md, CONTRIBUTING.md and docs/ show can be done: their code runs, on small stand-ins for its files.
 
 Python blocks are executed. In shell blocks the lines that call `warpfactor` are run in process; loops are unrolled by a
-shell first. Every block has a fresh folder with all stand-ins, and the result folder `out` unless it makes that itself.
+shell first. Every page is run from top to bottom in one fresh folder with all stand-ins; it has the result folder `out`
+only if the page does not make that itself.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md")])
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 MAKES_OUT = re.compile(r"-o out\b|save\(\"out\"\)")
-NOT_OURS = {"make", "git", "pip", "antsApplyTransforms", "antsApplyTransformsToPoints"}
+NOT_OURS = {"make", "git", "pip", "python3", "source", "antsApplyTransforms", "antsApplyTransformsToPoints"}
 ANNOUNCE = 'warpfactor() { printf "%q " warpfactor "$@"; echo; }\n'
 RUNNER = CliRunner()
 
@@ -48,14 +49,10 @@ class Block:
         return f"{self.page.relative_to(ROOT)}:{self.line}"
 
 
-def blocks(language: str) -> list[Block]:
-    found = []
-    for page in PAGES:
-        text = page.read_text(encoding="utf-8")
-        for fence in FENCE.finditer(text):
-            line = text.count("\n", 0, fence.start()) + 2
-            found.append(Block(page, line, fence[1], fence[2]))
-    return [block for block in found if block.language == language]
+def blocks(page: Path, *languages: str) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    fences = [(text.count("\n", 0, fence.start()) + 2, fence) for fence in FENCE.finditer(text)]
+    return [Block(page, line, fence[1], fence[2]) for line, fence in fences if fence[1] in languages]
 
 
 def commands(block: Block) -> list[str]:
@@ -102,21 +99,23 @@ def run_command(line: str) -> None:
         assert option not in ("-o", "--output", "--example") or Path(name).exists()
 
 
-@pytest.mark.parametrize("block", blocks("python"), ids=lambda block: block.place)
-def test_python_runs(block: Block, place: Path) -> None:
+def run_python(block: Block) -> None:
     if "import ants" in block.text and importlib.util.find_spec("ants") is None:
-        pytest.skip("antspyx is not installed")
-    if MAKES_OUT.search(block.text):
-        shutil.rmtree(place / "out")
+        return
     exec(compile(block.text, block.place, "exec"), {"__name__": "__main__"})
 
 
-@pytest.mark.parametrize("block", blocks("sh"), ids=lambda block: block.place)
-def test_commands_run(block: Block, place: Path) -> None:
-    for line in commands(block):
-        if MAKES_OUT.search(line):
-            shutil.rmtree(place / "out", ignore_errors=True)
-        run_command(line)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_runs_from_top_to_bottom(page: Path, place: Path) -> None:
+    found = blocks(page, "python", "sh")
+    if any(MAKES_OUT.search(block.text) for block in found):
+        shutil.rmtree(place / "out")
+    for block in found:
+        if block.language == "python":
+            run_python(block)
+        else:
+            for line in commands(block):
+                run_command(line)
 
 
 def test_every_block_has_a_known_language() -> None:
@@ -127,7 +126,13 @@ def test_every_block_has_a_known_language() -> None:
 
 def test_make_targets_exist() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    lines = [line.split() for block in blocks("sh") for line in block.text.splitlines() if line.startswith("make ")]
+    lines = [
+        line.split()
+        for page in PAGES
+        for block in blocks(page, "sh")
+        for line in block.text.splitlines()
+        if line.startswith("make ")
+    ]
     assert lines
     assert all(re.search(rf"^{words[1]}:", makefile, re.MULTILINE) for words in lines)
 
