@@ -288,13 +288,6 @@ def test_an_interrupted_run_keeps_its_best_if_asked(images):
         wf.register(*images, overrides=QUICK, progress=stop)
 
 
-def test_status_and_verdict_agree_on_an_interrupt_after_the_last_iteration(images, monkeypatch):
-    monkeypatch.setattr(stages, "insist", lambda job, *, keep: (job(), True))
-    found = wf.register(*images, overrides=QUICK, keep_interrupted=True)
-    assert found.interrupted
-    assert found.status.startswith("Interrupted")
-
-
 def test_an_interrupted_linear_stage_keeps_its_best_and_ends_the_run(images):
     first, second = (
         wf.LinearSettings(dof="rigid", levels=(2,), iterations=(3,)),

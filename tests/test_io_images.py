@@ -14,6 +14,7 @@ import torch
 
 from geometries import GRIDS, blobs, noise
 from warpfactor.errors import FileError, InputError
+from warpfactor.grid import Grid
 from warpfactor.image import Image
 from warpfactor.io import (
     GeometryWarning,
@@ -76,6 +77,15 @@ def test_mask_is_one_where_not_zero(tmp_path: Path) -> None:
     mask = read_mask(tmp_path / "mask.nii.gz")
     assert mask.data.dtype == torch.uint8
     assert torch.equal(mask.data.bool(), blobs(GRIDS["las"]).data != 0)
+
+
+@pytest.mark.parametrize("name", ["volume.png", "volume.JPG"])
+def test_a_volume_is_not_cut_down_to_a_plane(name: str, tmp_path: Path) -> None:
+    volume = Image(torch.zeros(1, 3, 4, 5), Grid.from_spacing((3, 4, 5), 1.0))
+    for write in (lambda: write_image(volume, tmp_path / name), lambda: write_series([volume], tmp_path / name)):
+        with pytest.raises(FileError, match=r"holds one plane.*write \.nii\.gz"):
+            write()
+    assert not list(tmp_path.iterdir())
 
 
 def test_png_keeps_whole_numbers(tmp_path: Path) -> None:

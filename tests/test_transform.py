@@ -240,3 +240,12 @@ def test_transforms_and_images_print_in_a_line() -> None:
 def test_impossible_transforms_are_refused(make: Any, words: str) -> None:
     with pytest.raises(InputError, match=words):
         make()
+
+
+def test_a_transform_of_another_dimension_is_refused(generator: torch.Generator) -> None:
+    volume, plane = GRIDS["oblique"], next(grid for grid in GRIDS.values() if grid.ndim == 2)
+    for own, other in ((volume, plane), (plane, volume)):
+        for transform in (affine_about(own), smooth_warp(own), registration(own)):
+            with pytest.raises(InputError, match=rf"is {own.ndim}-D, the image {other.ndim}-D"):
+                transform.resample(noise(other, generator), other)
+    assert Affine(np.diag((1.0, 1.1, 1.0, 1.0))).resample(noise(plane, generator), plane).grid == plane

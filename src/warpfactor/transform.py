@@ -71,6 +71,7 @@ class Transform(ABC):
 
     def on_grid(self, grid: Grid) -> VoxelMap:
         """The map as one displacement on `grid` followed by one affine, the form kernels take."""
+        _check_dimension(self.parts, grid)
         return reduce(lambda place, part: part.follow(place), self.parts, VoxelMap(grid, None, np.eye(4)))
 
     def to_warp(self, grid: Grid) -> Warp:
@@ -230,6 +231,17 @@ class Chain(Transform):
     def inverse(self) -> Chain:
         """Inverses in reverse order; warps are inverted numerically."""
         return Chain(tuple(part.inverse() for part in reversed(self.parts)), self.target, self.source)
+
+
+def _check_dimension(parts: Iterable[Affine | Warp], grid: Grid) -> None:
+    """InputError if a part is of files of another dimension than the grid; a 3-D affine may leave z alone."""
+    for part in parts:
+        flat = isinstance(part, Affine) and np.array_equal(part.matrix[2], (0, 0, 1, 0))
+        if part.ndim != grid.ndim and not (grid.ndim == 2 and flat):
+            kind = type(part).__name__.lower()
+            raise InputError(
+                f"The {kind} is {part.ndim}-D, the image {grid.ndim}-D; give a transform that is of such images."
+            )
 
 
 def _merge_affines(parts: Iterable[Affine | Warp]) -> tuple[Affine | Warp, ...]:

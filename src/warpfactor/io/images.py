@@ -24,6 +24,7 @@ from warpfactor.itk import sitk
 _ADAPTERS = {"SimpleITK": Image.from_sitk, "nibabel": Image.from_nibabel, "ants": Image.from_ants}
 _T = TypeVar("_T")
 _PICTURES = (".png", ".tif", ".tiff", ".bmp")
+_PLANAR = (".png", ".jpg", ".jpeg", ".bmp")
 _OPAQUE = (255, 65535)
 _INT32 = torch.iinfo(torch.int32)
 
@@ -143,6 +144,8 @@ def write_series(images: Iterable[Image], path: str | Path, *, step: float = 1.0
     volumes = [image.to_sitk() for image in images]
     if not volumes:
         raise InputError("A series needs at least one volume.")
+    if Path(path).suffix.lower() in _PLANAR:
+        raise FileError(f"{path}: holds one plane, not a series; write .nii.gz.")
     write_sitk(sitk.JoinSeries(volumes, 0.0, step), Path(path), force=force)
 
 
@@ -162,8 +165,10 @@ def write_sitk(image: Any, path: Path, *, force: bool) -> None:
 
 def _fitting(image: Image, path: Path) -> Any:
     """The SimpleITK image in a number type that the format can hold."""
-    if path.suffix.lower() not in (".png", ".jpg", ".jpeg", ".bmp"):
+    if path.suffix.lower() not in _PLANAR:
         return image.to_sitk()
+    if image.grid.shape[0] > 1:
+        raise FileError(f"{path}: holds one plane, the image has {image.grid.shape[0]}; write .nii.gz.")
     low, high = float(image.data.min()), float(image.data.max())
     limit = 65535 if path.suffix.lower() == ".png" else 255
     if low < 0 or high > limit or image.nonfinite_count:

@@ -44,14 +44,15 @@ _SMOOTH = replace(
     levels=(8, 4, 2, 1),
     iterations=(60, 60, 40, 20),
 )
-# The liver slides past its surroundings: longer steps, and only the moving image pulls.
+# The liver slides past its surroundings: longer steps, a heavy tail, and only the moving image pulls.
 _ABDOMEN = replace(
     _SMOOTH,
     metric=LNCC(5, flat=0.003),
-    damping=Trust(initial=2, floor=2, reject=False),
-    step=1.5,
+    damping=Trust(initial=1, floor=1, reject=False),
+    step=2.0,
     sigma_warp=0.8,
-    tail=(0.5, 4.0),
+    tail=(0.7, 4.0),
+    iterations=(80, 80, 80, 40),
 )
 _LUNG = replace(
     _SMOOTH,
