@@ -193,10 +193,12 @@ def test_invert_and_compose_write_transforms(result, tmp_path, files):
     run("compose", "-o", tmp_path / "all.nii.gz", "--result", folder)
     assert np.allclose(wf.read_transform(tmp_path / "all.nii.gz").map_points(point), there, atol=1e-3)
     done = run("invert", "-o", tmp_path / "back.h5", "-t", tmp_path / "all.h5")
-    assert "inverse error" in done.stdout
+    assert "inverse error, moving to fixed and back: " in done.stdout
     assert np.allclose(wf.read_transform(tmp_path / "back.h5").map_points(there), point, atol=0.1)
     run("invert", "-o", tmp_path / "affine.mat", "-t", folder / "0GenericAffine.mat", "-q")
-    run("invert", "-o", tmp_path / "back.nii.gz", "--result", folder, "-q")
+    done = run("invert", "-o", tmp_path / "back.nii.gz", "--result", folder)
+    own = saved.entries["figures"]["inverse_consistency_fixed_to_moving_to_fixed_vox"]
+    assert f"fixed to moving and back: {own['mean']:.3f} voxels (" in done.stdout, "what `register` said of it"
     assert np.allclose(wf.read_transform(tmp_path / "back.nii.gz").map_points(there), point, atol=0.1)
 
 

@@ -73,8 +73,8 @@ def measure(
     whole, inner = jacobian_figures(jacobian), jacobian_figures(jacobian, foreground)
     del jacobian
     moved = displacement_figures(forward, grid)
-    there_vox, there_mm = _round_trip(forward, inverse, grid, ops)
-    back_vox, back_mm = _round_trip(inverse, forward, grid, ops)
+    there_vox, there_mm = round_trip(forward, inverse, grid, ops)
+    back_vox, back_mm = round_trip(inverse, forward, grid, ops)
     warp = WarpFigures(
         jacobian=whole,
         jacobian_foreground=inner,
@@ -97,7 +97,7 @@ def round_trip_vox(first: Tensor, second: Tensor, ops: ModuleType) -> ErrorFigur
     return _trip_figures(first, second, np.eye(3), ops)
 
 
-def _round_trip(first: Tensor, second: Tensor, grid: Grid, ops: ModuleType) -> tuple[ErrorFigures, ErrorFigures]:
+def round_trip(first: Tensor, second: Tensor, grid: Grid, ops: ModuleType) -> tuple[ErrorFigures, ErrorFigures]:
     """Figures of |first(x) + second(x + first(x))| in voxels and mm, where x + first(x) is in the image."""
     voxels, gram = round_trip_vox(first, second, ops), _gram(grid)
     square = float(gram[0, 0])
