@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,14 @@ def test_one_page_over_many_results_worst_first(cohort, tmp_path):
     assert "The affine looks wrong" in text or "hardly more alike" in text
     assert "is damaged" in text
     assert "https://" not in text and "http://" not in text
+
+
+def test_a_damaged_result_is_not_green_because_its_report_was(cohort, tmp_path):
+    folder = tmp_path / "results" / "sub"
+    shutil.copytree(cohort / "good", folder)
+    (folder / "result.json").write_text("{")
+    assert "1 result, 1 red, 0 amber, 0 green" in run("summary", folder, "-o", tmp_path / "s.html").stdout
+    assert "result.json: is damaged" in (tmp_path / "s.html").read_text(encoding="utf-8")
 
 
 def test_it_is_not_overwritten_and_needs_results(cohort, tmp_path):

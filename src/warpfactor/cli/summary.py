@@ -10,6 +10,7 @@ import typer
 import warpfactor as wf
 from warpfactor.cli.options import Force, Quiet
 from warpfactor.cli.report import failure
+from warpfactor.errors import WarpfactorError
 
 if TYPE_CHECKING:
     from warpfactor.report.summary import Row
@@ -37,13 +38,18 @@ def command(
         temporary.write_text(render_summary(rows, output), encoding="utf-8")
     if not quiet:
         counts = ", ".join(f"{sum(row.level == level for row in rows)} {level}" for level in ("red", "amber", "green"))
-        typer.echo(f"{output}: {len(rows)} results, {counts}")
+        typer.echo(f"{output}: {len(rows)} {'result' if len(rows) == 1 else 'results'}, {counts}")
 
 
 def _row(folder: Path, *, rebuild: bool, quiet: bool) -> Row:
-    """What the report of a result says; it is made if it is missing."""
+    """What the report of a result says; it is made if it is missing, and worth nothing if the result is damaged."""
+    from warpfactor.register.saved import read_entries
     from warpfactor.report.summary import Row, read_facts, unreadable
 
+    try:
+        read_entries(folder)
+    except WarpfactorError as error:
+        return unreadable(folder, str(error))
     facts = None if rebuild else read_facts(folder)
     if facts is None:
         if not quiet:
