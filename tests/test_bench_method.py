@@ -57,6 +57,7 @@ def test_settings_of_a_peer_are_changed_as_text():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
+        ("elastix", "Unknown method 'elastix'; use one of"),
         ("defualt", "Unknown method 'defualt'; did you mean 'default'"),
         ("default,default", "Two methods are called 'default'"),
         ("=default", "write NAME"),
@@ -90,7 +91,7 @@ def test_a_recipe_of_the_table_that_does_not_exist_is_found():
 
 def test_a_missing_peer_says_what_to_install(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"needs antspyx.*pip install 'warpfactor\[peers\]'"):
+    with pytest.raises(InputError, match=r"needs antspyx.*pip install '\.\[peers\]'"):
         parse_method("ants-syn").check([CASE])
 
 

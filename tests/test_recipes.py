@@ -86,6 +86,8 @@ def test_a_custom_loss_can_be_set_but_not_loaded():
         ("deformable.metric", "lnc", "Unknown metric 'lnc'; did you mean 'lncc'"),
         ("deformable.damping", "turst", "Unknown damping 'turst'; did you mean 'trust'"),
         ("deformable.metric", 3, "the name of a metric is meant"),
+        ("deformable.metric", torch.dist, r"deformable.metric: a function is given as wf\.Custom\(dist\)"),
+        ("linear.metric", wf.Custom(torch.dist), "a custom loss is for deformable.metric"),
         ("deformable.metric.bins", 32, "Unknown setting of deformable.metric 'bins'"),
         ("deformable.step", "big", "deformable.step = 'big': a number is meant"),
         ("deformable.convergence.window", 2.5, "a whole number is meant"),

@@ -153,6 +153,36 @@ def test_own_losses_that_cannot_be_used_are_refused(generator, loss):
         cost.linearize(u, matrix, torch.empty_like(u))
 
 
+def test_a_loss_that_is_not_finite_is_named(generator):
+    pair, u, matrix = problem(generator, planar=True, masked=False)
+
+    def logs(warped, fixed):
+        return (warped - fixed).sum() * torch.nan
+
+    with pytest.raises(InputError, match=r"loss logs returned nan; add a small number"):
+        Custom(logs).prepare(pair, reference).linearize(u, matrix)
+
+
+def test_a_loss_without_slope_is_warned_of(generator):
+    pair, u, matrix = problem(generator, planar=True, masked=False)
+
+    def steps(warped, fixed):
+        return (warped - fixed).round().square().mean()
+
+    cost = Custom(steps).prepare(pair, reference)
+    with pytest.warns(UserWarning, match="gradient of the custom loss steps is zero everywhere"):
+        cost.linearize(u, matrix, torch.empty_like(u))
+    same = Pair(pair.fixed, pair.fixed, None, None, SCALES[0], SCALES[0])
+    smooth = Custom(lambda warped, fixed: (warped - fixed).square().mean())
+    still = torch.zeros_like(u)  # the same images: no slope, and no warning
+    smooth.prepare(same, reference).linearize(still, torch.eye(4, dtype=u.dtype)[:3], torch.empty_like(u))
+
+
+def test_only_functions_are_losses():
+    with pytest.raises(InputError, match=r"Custom\('mse'\): a function loss\(warped, fixed\) is meant"):
+        Custom("mse")
+
+
 def test_lncc_window_is_that_of_the_level(generator):
     pair, u, matrix = problem(generator, planar=False, masked=False)
     by_level = [LNCC((3, 5)).prepare(pair, reference, level=i).linearize(u, matrix).cost for i in range(3)]

@@ -30,7 +30,7 @@ _UNSET = object()
 def unknown(kind: str, word: str, known: Iterable[str]) -> InputError:
     """The error for a word that is none of the known ones: with the nearest, if one is near, and with all."""
     names = list(known)
-    near = difflib.get_close_matches(word.lower(), names, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(word.lower(), names, n=1, cutoff=0.6)
     hint = f"did you mean {near[0]!r} (one of {', '.join(names)})?" if near else f"use one of {', '.join(names)}."
     return InputError(f"Unknown {kind} {word!r}; {hint}")
 
@@ -185,6 +185,8 @@ def _form(value: Any, hint: Any, where: str) -> Any:
     if not isinstance(value, Mapping):
         if dataclasses.is_dataclass(value) or hasattr(value, "prepare"):
             return value
+        if callable(value):
+            raise InputError(f"{where}: a function is given as wf.Custom({getattr(value, '__name__', 'function')}).")
         raise InputError(f"{where} = {value!r}: the name of a {kind} is meant, one of {', '.join(known)}.")
     name = str(value.get("name", ""))
     if name == "custom":
@@ -239,4 +241,6 @@ def _scalar(value: Any, hint: Any, where: str) -> Any:
         return int(value)
     if hint in (bool, str) and isinstance(value, hint):
         return value
+    if isinstance(value, Custom):
+        raise InputError(f"{where}: a custom loss is for deformable.metric; linear stages take a metric by name.")
     raise InputError(f"{where} = {value!r}: {names.get(hint, 'another value')} is meant.")

@@ -1,5 +1,6 @@
 """A user's own loss: any differentiable `loss(warped, fixed)` in PyTorch."""
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
@@ -25,6 +26,13 @@ class Custom:
     loss: Loss
     name: str = "custom"
 
+    def __post_init__(self) -> None:
+        if not callable(self.loss):
+            raise InputError(
+                f"Custom({self.loss!r}): a function loss(warped, fixed) is meant; "
+                "built-in metrics go by their name alone."
+            )
+
     def prepare(self, pair: Pair, ops: ModuleType, *, level: int = 0, weights: tuple[float, ...] | None = None) -> Cost:
         """The cost for the images of one level; all channels go into one call of the loss."""
         pair = pair.single()
@@ -35,10 +43,11 @@ class Custom:
             warped = torch.stack([s[0] for s in sampled])
             warped = torch.where(weight, warped, pair.fixed).requires_grad_(True)
             value = self.loss(warped, pair.fixed)
-            _check(value)
+            _check(value, self.loss)
             count = float(weight.sum())
             if gradient is not None:
                 (derivative,) = torch.autograd.grad(value, warped)
+                _warn_of_no_slope(derivative, warped, pair.fixed, self.loss)
                 derivative = torch.where(weight, derivative, 0.0) * count
                 gradient.copy_(sum(d * s[1] for d, s in zip(derivative, sampled, strict=True)))
             return float(value.detach()) * count, count
@@ -55,8 +64,27 @@ def _weight(inside: Tensor, pair: Pair, u: Tensor, matrix: Tensor, ops: ModuleTy
     return weight
 
 
-def _check(value: Tensor) -> None:
+def _check(value: Tensor, loss: Loss) -> None:
     if not isinstance(value, Tensor) or value.numel() != 1:
-        raise InputError("A custom loss must return one number as a tensor; reduce it with .mean() or .sum()")
+        raise InputError("A custom loss must return one number as a tensor; reduce it with .mean() or .sum().")
     if not value.requires_grad:
-        raise InputError("A custom loss must depend on `warped` through differentiable PyTorch operations")
+        raise InputError("A custom loss must depend on `warped` through differentiable PyTorch operations.")
+    if not bool(torch.isfinite(value)):
+        raise InputError(
+            f"The custom loss {_name(loss)} returned {float(value.detach())}; "
+            "add a small number under every root, logarithm and division."
+        )
+
+
+def _warn_of_no_slope(derivative: Tensor, warped: Tensor, fixed: Tensor, loss: Loss) -> None:
+    """A warning if the loss of images that differ would not change with any of their voxels."""
+    if not derivative.any() and not torch.equal(warped, fixed):
+        warnings.warn(
+            f"The gradient of the custom loss {_name(loss)} is zero everywhere, so nothing moves; "
+            "leave out rounding, comparisons and argmax, which autograd cannot differentiate.",
+            stacklevel=2,
+        )
+
+
+def _name(loss: Loss) -> str:
+    return getattr(loss, "__name__", type(loss).__name__)

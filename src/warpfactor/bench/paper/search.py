@@ -85,7 +85,7 @@ class Search:
 def check_optuna() -> None:
     """InputError if Optuna is not installed."""
     if importlib.util.find_spec("optuna") is None:
-        raise InputError("The search needs Optuna; install it with: pip install 'warpfactor[bench]'.")
+        raise InputError("The search needs Optuna; in the clone: pip install '.[bench]'.")
 
 
 def method_with(study: Study, settings: Mapping[str, float], label: str) -> Method:

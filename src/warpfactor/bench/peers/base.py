@@ -39,7 +39,8 @@ class Peer:
         """InputError if the tool is not installed."""
         if importlib.util.find_spec(self.module) is None:
             raise InputError(
-                f"Method {self.name!r} needs {self.package}, which is not installed; pip install 'warpfactor[peers]'."
+                f"Method {self.name!r} needs {self.package}, which is not installed; "
+                "in the clone: pip install '.[peers]'."
             )
 
     def version(self) -> str:
