@@ -250,6 +250,7 @@ def test_threads_are_limited_for_the_run_only(images, monkeypatch):
     assert set(seen) == {1}
     assert found.run.threads == 1
     assert numba.get_num_threads() == before
+    assert wf.register(*images, recipe="rigid", overrides=LINEAR, threads=10_000).run.threads == before
     with pytest.raises(wf.InputError, match="0 threads cannot be used"):
         wf.register(*images, threads=0)
 

@@ -41,15 +41,15 @@ class Clock:
 
 @contextmanager
 def limited_threads(threads: int | None) -> Iterator[int]:
-    """The number of threads in use inside the block; before and after it is what it was."""
+    """The number of threads in use inside the block, at most `threads`; before and after it is what it was."""
     before, before_torch = numba.get_num_threads(), torch.get_num_threads()
     most: int = vars(numba.config)["NUMBA_NUM_THREADS"]
-    if threads is not None and not 1 <= threads <= most:
-        raise InputError(f"{threads} threads cannot be used; give a number from 1 to {most}.")
+    if threads is not None and threads < 1:
+        raise InputError(f"{threads} threads cannot be used; give a number from 1 on.")
     try:
         if threads is not None:
-            numba.set_num_threads(threads)
-            torch.set_num_threads(threads)
+            numba.set_num_threads(min(threads, most))
+            torch.set_num_threads(min(threads, most))
         yield numba.get_num_threads()
     finally:
         numba.set_num_threads(before)
