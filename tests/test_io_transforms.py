@@ -287,3 +287,10 @@ def test_a_field_that_cannot_be_packed_leaves_nothing(tmp_path: Path, monkeypatc
     with pytest.raises(FileError, match="No space left"):
         write_transform(smooth_warp(GRIDS["oblique"]), tmp_path / "warp.nii.gz")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["fsl.mat", "greedy.mat", "matrix.txt"])
+def test_a_bare_matrix_is_told_from_a_broken_file(name: str, tmp_path: Path) -> None:
+    np.savetxt(tmp_path / name, np.eye(4))
+    with pytest.raises(FileError, match=rf"{name}: is a bare matrix, as FSL and Greedy write"):
+        read_transform(tmp_path / name)

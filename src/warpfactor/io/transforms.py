@@ -128,9 +128,20 @@ def _read_file(path: Path) -> Transform:
             return Warp(*itk.field_from_sitk(load_sitk(path)))
         return _from_itk(sitk.ReadTransform(str(path)))
     except RuntimeError as error:
+        if _is_plain_matrix(path):
+            message = "is a bare matrix, as FSL and Greedy write; these have conventions that warpfactor does not read"
+            raise FileError(f"{path}: {message}. Convert it to an ITK transform.") from error
         raise FileError(f"{path}: cannot be read as a transform ({reason_of(error)}).") from error
     except InputError as error:
         raise FileError(f"{path}: {error}") from error
+
+
+def _is_plain_matrix(path: Path) -> bool:
+    """Whether a file holds the numbers of a matrix as text and nothing else."""
+    try:
+        return np.loadtxt(path).shape in ((3, 3), (4, 4))
+    except (ValueError, OSError):
+        return False
 
 
 def _from_itk(transform: Any) -> Transform:
