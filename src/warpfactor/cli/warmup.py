@@ -40,13 +40,15 @@ def command(quiet: Quiet = False) -> None:
     from warpfactor.kernels.cpu.cache import holdings
     from warpfactor.kernels.cpu.compilation import counted
 
-    began = time.perf_counter()
-    with counted() as compiled, _second_process():
+    last = time.perf_counter()
+    with counted() as compiled, _second_process() as helped:
         for name in compile_all():
+            began, last = last, time.perf_counter()
             if not quiet:
-                typer.echo(f"{name:<26} {time.perf_counter() - began:5.1f} s")
+                typer.echo(f"{name:<26} {last - began:5.1f} s")
     if not quiet:
-        typer.echo(f"{compiled.count} kernels compiled here in {compiled.seconds:.0f} s")
+        others = ", others by a second process at the same time" if helped else ""
+        typer.echo(f"{compiled.count} kernels compiled in {compiled.seconds:.0f} s{others}")
         for folder, count in holdings().items():
             if count:
                 typer.echo(f"{count} are kept in {folder}")
@@ -60,18 +62,21 @@ def compile_all(*, backwards: bool = False) -> Iterator[str]:
 
 
 @contextmanager
-def _second_process() -> Iterator[None]:
-    """If nothing is compiled yet, another process begins at the other end: each takes from disk what the other made."""
+def _second_process() -> Iterator[bool]:
+    """If nothing is compiled yet, another process begins at the other end: each takes from disk what the other made.
+
+    Yields whether there is one.
+    """
     from warpfactor.bench.machine import cores
     from warpfactor.kernels.cpu.cache import holdings
 
     if cores() < 2 or any(holdings().values()):
-        yield
+        yield False
         return
     code = "from warpfactor.cli.warmup import compile_all; list(compile_all(backwards=True))"
     helper = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        yield
+        yield True
     finally:
         helper.kill()
         helper.wait()
