@@ -1,6 +1,7 @@
 """The deformable driver: starts, stops, interruptions, masks, channels, own losses, paper mode, unusable input."""
 
 import functools
+import itertools
 import math
 from dataclasses import replace
 
@@ -412,3 +413,35 @@ def test_a_start_of_other_strides_is_the_same_start():
     one, other = (register_deformable(images, settings, ops=OPS, start=s) for s in (start, start.contiguous()))
     assert torch.equal(one.displacement, other.displacement)
     assert float(one.displacement.abs().max()) < 10
+
+
+# Rejection without a copy of the warp
+
+NO_COPY = replace(QUICK, levels=(1,), iterations=(20,), damping=Trust(initial=16, floor=16, copy_finest=False))
+
+
+def test_without_a_copy_images_that_are_alike_stay_as_they_are():
+    alike = scene(moving=truth().fixed)
+    result = run(NO_COPY, alike)
+    assert result.status is Status.STALLED
+    assert not result.displacement.any()
+    assert [r.accepted for r in result.records].count(False) == NO_COPY.damping.retries
+
+
+def test_without_a_copy_doubtful_and_last_steps_do_not_raise_the_cost():
+    result = run(NO_COPY)
+    costs = [r.cost for r in result.records if r.accepted and r.level == 1]
+    rises = [b > a for a, b in itertools.pairwise(costs)]
+    assert not any(a and b for a, b in itertools.pairwise(rises))  # after a rise the next step is looked at
+    last = LevelSolver(scene(), torch.eye(3, 4, dtype=torch.float64), NO_COPY, OPS, 0).cost
+    assert last.linearize(result.displacement, torch.eye(3, 4, dtype=torch.float64)).cost <= costs[-1]
+
+
+def test_without_a_copy_steps_that_are_rejected_are_tried_again_in_the_same_iteration():
+    result = run(
+        replace(NO_COPY, step=2.0, iterations=(60,), damping=replace(NO_COPY.damping, floor=0.01, initial=0.01))
+    )
+    kept = {r.iteration for r in result.records if r.accepted}
+    rejected = [r.iteration for r in result.records if not r.accepted]
+    assert rejected
+    assert set(rejected) <= kept

@@ -19,7 +19,7 @@ def judge_all(rule, costs, state):
     """Verdicts on the costs in order, and the last state."""
     verdicts = []
     for cost in costs:
-        kept, state = rule.judge(state, cost)
+        kept, state = rule.judge(state, cost, undo=True)
         verdicts.append(kept)
     return verdicts, state
 
@@ -30,12 +30,12 @@ def judge_all(rule, costs, state):
 @pytest.mark.parametrize("rule", [Paper(), Paper(tolerance=0.0), Trust(), Trust(reject=False)])
 def test_the_first_cost_is_accepted_and_changes_nothing_else(rule):
     start = State(damping=200.0)
-    assert rule.judge(start, 5.0) == (True, replace(start, last=5.0))
+    assert rule.judge(start, 5.0, undo=True) == (True, replace(start, last=5.0))
 
 
 @pytest.mark.parametrize(("cost", "factor"), [(4.5, 1.5), (3.5, 0.975), (4.0, 0.975)])
 def test_paper_damping_follows_the_cost(cost, factor):
-    kept, state = Paper().judge(State(damping=0.01, last=4.0, before=4.2), cost)
+    kept, state = Paper().judge(State(damping=0.01, last=4.0, before=4.2), cost, undo=True)
     assert kept
     assert state == State(damping=0.01 * factor, last=cost, before=4.0)
 
@@ -63,7 +63,7 @@ def test_paper_damping_stays_between_floor_and_cap():
 )
 def test_paper_rejects_by_equation_12(tolerance, cost, kept):
     before = State(damping=0.01, last=4.0, before=4.5)
-    verdict, state = Paper(tolerance=tolerance).judge(before, cost)
+    verdict, state = Paper(tolerance=tolerance).judge(before, cost, undo=True)
     assert verdict is kept
     if kept:
         assert (state.last, state.before, state.retries) == (cost, 4.0, 0)
@@ -74,15 +74,15 @@ def test_paper_rejects_by_equation_12(tolerance, cost, kept):
 def test_paper_equation_12_takes_the_size_of_the_last_change_not_its_sign():
     # 3.5 -> 4 was a rise of 0.5; the bound is its size.
     state = State(damping=0.01, last=4.0, before=3.5)
-    assert Paper(tolerance=1.0).judge(state, 4.5)[0]
-    assert not Paper(tolerance=1.0).judge(state, 4.51)[0]
+    assert Paper(tolerance=1.0).judge(state, 4.5, undo=True)[0]
+    assert not Paper(tolerance=1.0).judge(state, 4.51, undo=True)[0]
 
 
 def test_paper_cannot_reject_before_there_are_two_costs_unless_not_finite():
     state = State(damping=0.01, last=4.0)
-    assert Paper(tolerance=0.0).judge(state, 9.0)[0]
+    assert Paper(tolerance=0.0).judge(state, 9.0, undo=True)[0]
     for cost in (math.nan, math.inf):
-        kept, after = Paper(tolerance=0.0).judge(state, cost)
+        kept, after = Paper(tolerance=0.0).judge(state, cost, undo=True)
         assert not kept
         assert after.damping == pytest.approx(0.015)
 
@@ -108,7 +108,8 @@ def test_paper_ignores_the_prediction(tolerance):
     rule = Paper(tolerance=tolerance)
     for cost in (3.0, 9.0):
         states = [State(damping=0.01, last=4.0, before=4.5, predicted=p) for p in (-1.0, 0.0, 1e-9, 50.0)]
-        judged = {(kept, replace(s, predicted=0.0)) for kept, s in (rule.judge(state, cost) for state in states)}
+        results = [rule.judge(state, cost, undo=True) for state in states]
+        judged = {(kept, replace(state, predicted=0.0)) for kept, state in results}
         assert len(judged) == 1
 
 
@@ -128,48 +129,58 @@ TRUST = Trust(initial=100, floor=100, cap=5000, increase=4, decrease=0.5, poor=0
         (3.0, -1.0, 1600.0),
     ],
 )
-@pytest.mark.parametrize("reject", [True, False])
-def test_trust_damping_follows_the_gain(cost, predicted, damping, reject):
+@pytest.mark.parametrize("undo", [True, False])
+def test_trust_damping_follows_the_gain(cost, predicted, damping, undo):
     state = State(damping=400.0, last=4.0, before=5.0, predicted=predicted, retries=2)
-    kept, after = replace(TRUST, reject=reject).judge(state, cost)
+    kept, after = TRUST.judge(state, cost, undo=undo)
     assert kept
-    assert after == State(damping=damping, last=cost, before=4.0, predicted=predicted, retries=0)
+    gain = (4.0 - cost) / predicted if predicted > 0 else 0.0
+    assert after == State(damping=damping, last=cost, before=4.0, predicted=predicted, gain=gain, retries=0)
 
 
 def test_trust_damping_stays_between_floor_and_cap():
     good = State(damping=150.0, last=4.0, predicted=1.0)
-    assert TRUST.judge(good, 3.0)[1].damping == 100
-    assert TRUST.judge(replace(good, damping=4000.0), 3.99)[1].damping == 5000
+    assert TRUST.judge(good, 3.0, undo=True)[1].damping == 100
+    assert TRUST.judge(replace(good, damping=4000.0), 3.99, undo=True)[1].damping == 5000
 
 
 @pytest.mark.parametrize("cost", [4.0, 4.1, math.inf, math.nan])
 def test_trust_rejects_what_does_not_fall(cost):
     state = State(damping=400.0, last=4.0, before=5.0, predicted=1.0)
-    assert TRUST.judge(state, cost) == (False, replace(state, damping=1600.0, retries=1))
+    assert TRUST.judge(state, cost, undo=True) == (False, replace(state, damping=1600.0, retries=1))
 
 
 def test_trust_stalls_after_so_many_rejections_in_a_row():
     state = State(damping=100.0, last=4.0, predicted=1.0)
     stalled = []
     for _ in range(3):
-        _, state = TRUST.judge(state, 5.0)
+        _, state = TRUST.judge(state, 5.0, undo=True)
         stalled.append(TRUST.stalled(state))
     assert stalled == [False, False, True]
-    assert not TRUST.stalled(TRUST.judge(state, 3.0)[1])
+    assert not TRUST.stalled(TRUST.judge(state, 3.0, undo=True)[1])
 
 
-def test_trust_without_rejection_keeps_a_rise_and_raises_the_damping():
+def test_a_rise_that_cannot_be_undone_is_kept_and_raises_the_damping_twice():
     state = State(damping=400.0, last=4.0, before=5.0, predicted=1.0)
-    kept, after = replace(TRUST, reject=False).judge(state, 4.5)
+    kept, after = TRUST.judge(state, 4.5, undo=False)
     assert kept
     assert after == replace(state, damping=5000.0, last=4.5, before=4.0)  # 16 times, at most the cap
 
 
-def test_trust_can_leave_the_finest_level_without_rejection():
-    rule = replace(TRUST, reject_finest=False)
-    assert rule.at(finest=False).rejects
-    assert not rule.at(finest=True).rejects
-    assert TRUST.at(finest=True).rejects
+def test_trust_can_do_without_a_copy_at_the_finest_level():
+    rule = replace(TRUST, copy_finest=False)
+    assert rule.copies(finest=False)
+    assert not rule.copies(finest=True)
+    assert TRUST.copies(finest=True)
+    assert not replace(TRUST, reject=False).copies(finest=False)
+
+
+@pytest.mark.parametrize(("gain", "final", "looks"), [(0.0, False, True), (0.2, False, False), (0.2, True, True)])
+def test_trust_looks_at_doubtful_and_last_steps(gain, final, looks):
+    state = State(damping=100.0, last=4.0, gain=gain)
+    assert TRUST.looks(state, final=final) == looks
+    assert not replace(TRUST, reject=False).looks(state, final=final)
+    assert not Paper(tolerance=0.0).looks(state, final=final)
 
 
 @pytest.mark.parametrize("rule", [Paper, Trust])

@@ -86,8 +86,8 @@ def test_a_level_runs_to_its_limit(optimizer, metric):
 def test_the_settings_are_those_of_the_recipes():
     assert level_settings("lm", "lncc", iterations=1).descent.name == "pointwise"
     assert level_settings("adam", "lncc", iterations=1).descent.name == "adam"
-    assert level_settings("lm+rejection", "lncc", iterations=1).damping.rejects
-    assert not level_settings("lm", "lncc", iterations=1).damping.rejects
+    assert level_settings("lm+rejection", "lncc", iterations=1).damping.copies(finest=True)
+    assert not level_settings("lm", "lncc", iterations=1).damping.copies(finest=True)
     finest = wf.recipe("default").deformable.metric.size[-1]
     assert window_of("default") == finest
     assert level_settings("lm", "lncc", iterations=1, window=9).metric.size == 9

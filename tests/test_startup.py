@@ -200,7 +200,7 @@ def test_the_stamp_changes_with_any_source(tmp_path, monkeypatch):
     seen = set()
     for path in (None, kernels / "cpu" / "filters.py", kernels / "reference" / "lncc.py"):
         if path is not None:
-            path.write_text(path.read_text() + " ")
+            path.write_bytes(path.read_bytes() + b" ")
         cache.stamp.cache_clear()
         seen.add(cache.stamp())
     cache.stamp.cache_clear()

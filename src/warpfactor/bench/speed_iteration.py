@@ -34,7 +34,7 @@ SMALL = 24  # voxels along an axis of the pair that loads the kernels
 MEMORY_ITERATIONS = 3
 WARM = 2  # iterations that do not count: their memory is touched for the first time
 # Bytes a voxel that a measurement needs, scale-copy included; the plain kernels take that many times as much.
-ROOM = {"lm": 64, "adam": 88, "lm+rejection": 76, "default": 76}
+ROOM = {"lm": 64, "adam": 88, "lm+rejection": 76, "default": 64}
 REFERENCE_FACTOR = 8
 
 

@@ -30,8 +30,8 @@ together, which other work on the machine changes less.
 
 Memory is the high-water mark of a fresh process while a level runs, over what the process held after import and
 compilation; the two images themselves (8 bytes a voxel for cubes) are in it. LM, Adam and LM with rejection are the
-recipe `paper` (LNCC window 7), default is the recipe of that name (window 5, symmetric force, rejection). Greedy's
-iteration is the difference of two runs at full resolution, its memory that of its whole run.
+recipe `paper` (LNCC window 7), default is the recipe of that name (window 5, symmetric force, a heavy-tailed kernel).
+Greedy's iteration is the difference of two runs at full resolution, its memory that of its whole run.
 """
 
 

@@ -19,6 +19,7 @@ class State:
         damping: λ in use.
         last, before: costs of the last two accepted warps; None until there are any.
         predicted: decrease of the cost promised for the step under judgement.
+        gain: actual over predicted decrease of the last step that was judged; 0 before any and if the cost rose.
         retries: rejections in a row.
     """
 
@@ -26,6 +27,7 @@ class State:
     last: float | None = None
     before: float | None = None
     predicted: float = 0.0
+    gain: float = 0.0
     retries: int = 0
 
 
@@ -55,25 +57,29 @@ class Paper:
     def __post_init__(self) -> None:
         _check(self.initial, self.increase, self.decrease, self.floor, self.cap)
 
-    @property
-    def rejects(self) -> bool:
+    def copies(self, *, finest: bool) -> bool:
+        """Whether steps of a level are undone from a copy of the warp."""
         return self.tolerance is not None
 
-    def at(self, *, finest: bool) -> Paper:
-        """The rule of a level; one for all."""
-        return self
+    def looks(self, state: State, *, final: bool) -> bool:
+        """Never: a step is judged after it was taken."""
+        return False
 
     def stalled(self, state: State) -> bool:
         """Never: after `retries` rejections the next step is kept whatever it does."""
         return False
 
-    def judge(self, state: State, cost: float) -> tuple[bool, State]:
-        """Keep the step that led to `cost`? And the state for the next one."""
+    def judge(self, state: State, cost: float, *, undo: bool) -> tuple[bool, State]:
+        """Keep the step that led to `cost`? And the state for the next one.
+
+        Args:
+            undo: whether the step can be undone; it is kept without.
+        """
         if state.last is None:
             return True, replace(state, last=cost)
         rose = not cost <= state.last
         damping = self.clamp(state.damping * (self.increase if rose else self.decrease))
-        if self._reject(state, cost):
+        if undo and self._reject(state, cost):
             return False, replace(state, damping=damping, retries=state.retries + 1)
         return True, replace(state, damping=damping, last=cost, before=state.last, retries=0)
 
@@ -99,11 +105,12 @@ class Trust:
 
     Attributes:
         initial: κ², λ in units of (Σ|g|² / Σ|g|)² at the level's start.
-        increase, decrease: factors for a bad and for a good step.
+        increase, decrease: factors for a bad and for a good step; a bad step that was taken raises λ twice.
         floor, cap: limits of κ².
         poor, good: gain ratios below which λ grows and above which it shrinks.
-        reject: undo steps that raise the cost; without it they raise λ twice.
-        reject_finest: do so at the finest level too, where the copy of the warp that it takes costs most.
+        reject: undo steps that raise the cost; without it every step is kept.
+        copy_finest: undo from a copy of the warp at the finest level too. Without it there is none; instead the cost is
+            looked at before a step is taken: the first and the last of the level, and each that follows a poor one.
         retries: rejections in a row after which the level has stalled.
         relative: always true; the rule has no other unit.
     """
@@ -116,7 +123,7 @@ class Trust:
     poor: float = 0.1
     good: float = 0.25
     reject: bool = True
-    reject_finest: bool = True
+    copy_finest: bool = True
     retries: int = 4
     relative: bool = True
     name: str = "trust"
@@ -126,35 +133,39 @@ class Trust:
             raise InputError("The trust rule knows relative damping only; use 'paper' for an absolute one.")
         _check(self.initial, self.increase, self.decrease, self.floor, self.cap)
 
-    @property
-    def rejects(self) -> bool:
-        return self.reject
+    def copies(self, *, finest: bool) -> bool:
+        """Whether steps of a level are undone from a copy of the warp."""
+        return self.reject and (self.copy_finest or not finest)
 
-    def at(self, *, finest: bool) -> Trust:
-        """The rule of a level."""
-        return replace(self, reject=False) if finest and not self.reject_finest else self
+    def looks(self, state: State, *, final: bool) -> bool:
+        """Without a copy: whether the next step is to be judged before it is taken."""
+        return self.reject and (final or state.gain < self.poor)
 
     def stalled(self, state: State) -> bool:
         """Whether so many steps in a row were rejected that no further one is worth its time."""
         return state.retries >= self.retries
 
-    def judge(self, state: State, cost: float) -> tuple[bool, State]:
-        """Keep the step that led to `cost`? And the state for the next one."""
+    def judge(self, state: State, cost: float, *, undo: bool) -> tuple[bool, State]:
+        """Keep the step that led to `cost`? And the state for the next one.
+
+        Args:
+            undo: whether the step can be undone; it is kept without.
+        """
         if state.last is None:
             return True, replace(state, last=cost)
         actual = state.last - cost
-        gain = actual / state.predicted if state.predicted > 0 else 0.0
         bad = not actual > 0
+        gain = 0.0 if bad or state.predicted <= 0 else actual / state.predicted
         if bad:
-            factor = self.increase if self.reject else self.increase**2
+            factor = self.increase if undo else self.increase**2
         elif gain > self.good:
             factor = self.decrease
         else:
             factor = 1.0 if gain >= self.poor else self.increase
         damping = self.clamp(state.damping * factor)
-        if bad and self.reject:
-            return False, replace(state, damping=damping, retries=state.retries + 1)
-        return True, replace(state, damping=damping, last=cost, before=state.last, retries=0)
+        if bad and undo:
+            return False, replace(state, damping=damping, gain=0.0, retries=state.retries + 1)
+        return True, replace(state, damping=damping, last=cost, before=state.last, gain=gain, retries=0)
 
     def clamp(self, damping: float) -> float:
         return min(max(damping, self.floor), self.cap)

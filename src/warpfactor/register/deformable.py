@@ -1,7 +1,7 @@
 """One level of deformable registration: linearize, smooth, descend, bound, compose, smooth, judge.
 
 The level owns its buffers: the warp and one more field of its size, which holds the gradient, then the step, then the
-composed warp, and is swapped with the warp. A third field exists only while steps can be rejected.
+composed warp, and is swapped with the warp. A third field exists only where steps are undone from a copy.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import partial
 from types import ModuleType
 
 import torch
@@ -24,6 +25,7 @@ from warpfactor.register.settings import Deformable
 from warpfactor.similarity import MSE, Cost, Linearization
 
 Progress = Callable[[Record], None]
+Note = Callable[..., None]  # Course.record for one level and iteration
 
 
 class Outcome(Enum):
@@ -73,6 +75,44 @@ class Course:
             self.progress(entry)
 
 
+@dataclass
+class _Walk:
+    """Where a level is.
+
+    Attributes:
+        warp: the present one.
+        best: the one to end with if there is no time to judge the present one.
+        other: gradient, then step, then next warp.
+        previous: the warp before, if steps are undone from it.
+        moments: Adam's.
+        state: of the damping.
+        judged: whether the step that led to the present warp has been, or need not be.
+        costs: of the warps that were accepted.
+    """
+
+    warp: Tensor
+    best: Tensor
+    other: Tensor
+    previous: Tensor | None
+    moments: Moments | None
+    state: State
+    judged: bool
+    costs: list[float] = field(default_factory=list)
+
+    def go(self) -> None:
+        """Take the step that lies in `other`."""
+        if self.previous is None:
+            self.warp, self.other = self.other, self.warp
+            self.best = self.warp
+        else:
+            self.warp, self.previous, self.other = self.other, self.warp, self.previous
+
+    def back(self) -> None:
+        """Undo the last step."""
+        assert self.previous is not None
+        self.warp, self.previous = self.previous, self.warp
+
+
 @dataclass(frozen=True)
 class _Units:
     """What a unit of length is along each axis, and how a bounded step becomes voxels.
@@ -113,61 +153,103 @@ class LevelSolver:
         if settings.descent.name == "demons" and isinstance(metric, MSE):
             metric = replace(metric, demons=settings.descent.alpha, lengths=self.units.weights)
         self.cost: Cost = metric.prepare(scene.pair, ops, level=level, weights=settings.channel_weights)
-        self.rule = settings.damping.at(finest=level == len(settings.levels) - 1)
+        self.finest = level == len(settings.levels) - 1
         self.damping_unit = 1.0
 
     def run(self, warp: Tensor, factor: float, iterations: int, course: Course) -> tuple[Tensor, Outcome]:
         """The warp after at most `iterations`, and how the level ended."""
-        rule, stop = self.rule, self.settings.convergence
-        carried = None if rule.relative else course.damping
-        state = State(damping=rule.clamp(rule.initial if carried is None else carried))
-        field = torch.empty_like(warp)
-        damped = self.settings.descent.damped
-        previous = torch.empty_like(warp) if damped and rule.rejects else None
-        best = warp
-        costs: list[float] = []
+        walk = self._begin(warp, course)
+        outcome: Outcome | None = None
         try:
             for iteration in range(iterations):
-                point = self._linearize(warp, field)
-                used = state.damping
-                accepted, state = rule.judge(state, point.cost) if damped else (True, state)
-                if accepted:
-                    costs.append(point.cost)
-                elif previous is not None:
-                    course.record(factor, iteration, point, used, accepted=False)
-                    warp, previous = previous, warp
-                    if rule.stalled(state):
-                        return self._end(warp, state, course, Outcome.STALLED)
-                    point = self._linearize(warp, field)
-                best = warp
-                if stop.flat(costs) or stop.rising(costs):
-                    return self._end(warp, state, course, Outcome.FLAT if stop.flat(costs) else Outcome.ROSE)
-                length, predicted = self._step(warp, field, point, state.damping, iteration, course.moments)
-                state = replace(state, predicted=predicted)
-                course.record(factor, iteration, point, state.damping, step_vox=length)
-                if previous is None:
-                    warp, field = field, warp
-                    best = warp
-                else:
-                    warp, previous, field = field, warp, previous
-            if previous is not None and iterations:
-                point = self.cost.linearize(warp, self.matrix)
-                accepted, judged = rule.judge(state, point.cost)
-                if not accepted:  # else λ goes to the next level as it would without rejection
-                    course.record(factor, iterations, point, state.damping, accepted=False)
-                    warp, state = previous, judged
+                note = partial(course.record, factor, iteration)
+                outcome = self._iterate(walk, iteration, note, final=iteration == iterations - 1)
+                if outcome is not None:
+                    break
+            else:
+                self._judge_last(walk, partial(course.record, factor, iterations))
         except KeyboardInterrupt:
             if not course.keep_interrupted:
                 raise
-            return self._end(best, state, course, Outcome.INTERRUPTED)
-        return self._end(warp, state, course, Outcome.LIMIT)
+            walk.warp, outcome = walk.best, Outcome.INTERRUPTED
+        course.damping = walk.state.damping
+        return walk.warp, outcome or Outcome.LIMIT
 
-    def _end(self, warp: Tensor, state: State, course: Course, outcome: Outcome) -> tuple[Tensor, Outcome]:
-        course.damping = state.damping
-        return warp, outcome
+    def _begin(self, warp: Tensor, course: Course) -> _Walk:
+        rule, damped = self.settings.damping, self.settings.descent.damped
+        carried = None if rule.relative else course.damping
+        state = State(damping=rule.clamp(rule.initial if carried is None else carried))
+        copy = torch.empty_like(warp) if damped and rule.copies(finest=self.finest) else None
+        return _Walk(warp, warp, torch.empty_like(warp), copy, course.moments, state, judged=not damped)
 
-    def _linearize(self, warp: Tensor, field: Tensor) -> Linearization:
-        point = self.cost.linearize(warp, self.matrix, field)
+    def _iterate(self, walk: _Walk, iteration: int, note: Note, *, final: bool) -> Outcome | None:
+        """One iteration; how the level ended if it did."""
+        point = self._arrive(walk, note)
+        if point is None:
+            return Outcome.STALLED
+        stop = self.settings.convergence
+        if stop.flat(walk.costs) or stop.rising(walk.costs):
+            return Outcome.FLAT if stop.flat(walk.costs) else Outcome.ROSE
+        self._step(walk, point, iteration, note)
+        if self.settings.descent.damped and walk.previous is None:
+            self._look(walk, iteration, note, final=final)
+            if self.settings.damping.stalled(walk.state):
+                return Outcome.STALLED
+        walk.go()
+        return None
+
+    def _arrive(self, walk: _Walk, note: Note) -> Linearization | None:
+        """Linearize and judge the step that led here; if it is rejected, go back and linearize there.
+
+        None if the level has stalled.
+        """
+        rule, used = self.settings.damping, walk.state.damping
+        point = self._linearize(walk)
+        accepted = True
+        if not walk.judged:
+            accepted, walk.state = rule.judge(walk.state, point.cost, undo=walk.previous is not None)
+        if accepted:
+            walk.costs.append(point.cost)
+        else:
+            note(point, used, accepted=False)
+            walk.back()
+            if rule.stalled(walk.state):
+                return None
+            point = self._linearize(walk)
+        walk.best = walk.warp
+        return point
+
+    def _look(self, walk: _Walk, iteration: int, note: Note, *, final: bool) -> None:
+        """If the rule wants to, judge the step before it is taken, and try shorter ones until one is accepted.
+
+        All of them were rejected if the walk's state has stalled.
+        """
+        rule = self.settings.damping
+        walk.judged = False
+        while rule.looks(walk.state, final=final):
+            used = walk.state.damping
+            ahead = self.cost.linearize(walk.other, self.matrix)
+            walk.judged, walk.state = rule.judge(walk.state, ahead.cost, undo=True)
+            if walk.judged:
+                return
+            note(ahead, used, accepted=False)
+            if rule.stalled(walk.state):
+                return
+            self._step(walk, self._linearize(walk), iteration, note)
+
+    def _judge_last(self, walk: _Walk, note: Note) -> None:
+        """Undo the last step of the level if it raised the cost."""
+        if walk.previous is None or not walk.costs:
+            return
+        point = self.cost.linearize(walk.warp, self.matrix)
+        accepted, after = self.settings.damping.judge(walk.state, point.cost, undo=True)
+        if not accepted:  # else λ goes to the next level as it would without rejection
+            note(point, walk.state.damping, accepted=False)
+            walk.back()
+            walk.state = after
+
+    def _linearize(self, walk: _Walk) -> Linearization:
+        point = self.cost.linearize(walk.warp, self.matrix, walk.other)
         if point.count == 0:
             raise InputError(
                 "The images do not overlap where they count: every voxel falls outside the moving image or a mask, "
@@ -177,16 +259,9 @@ class LevelSolver:
             raise InputError(f"The cost became {point.cost}; check the images for extreme intensities.")
         return point
 
-    def _step(
-        self,
-        warp: Tensor,
-        field: Tensor,
-        point: Linearization,
-        damping: float,
-        iteration: int,
-        moments: Moments | None,
-    ) -> tuple[float, float]:
-        """Turn the gradient in `field` into the next warp, in place; longest step in voxels, predicted decrease."""
+    def _step(self, walk: _Walk, point: Linearization, iteration: int, note: Note) -> None:
+        """Turn the gradient in `walk.other` into the next warp, in place."""
+        field, damping = walk.other, walk.state.damping
         settings, ops, units = self.settings, self.ops, self.units
         self._smooth(field, settings.sigma_grad, settings.tail)
         if iteration == 0 and settings.damping.relative:
@@ -200,16 +275,17 @@ class LevelSolver:
             residual=point.residual,
             weights=units.weights,
             ops=ops,
-            moments=moments,
+            moments=walk.moments,
         )
         if not math.isfinite(largest + decrease):
             raise InputError("The gradient of the cost has NaN or infinite values; check the images or your own loss.")
         scale = step_scale(settings.descent, settings.step, units.length, largest)
-        ops.compose(warp, field, scale=scale, out=field)
+        ops.compose(walk.warp, field, scale=scale, out=field)
         length = scale * largest / units.length
         share = 1.0 if settings.smoothing == "full" else min(1.0, length / settings.step)
         self._smooth(field, settings.sigma_warp * math.sqrt(share))
-        return length, scale * decrease / point.count
+        note(point, damping, step_vox=length)
+        walk.state = replace(walk.state, predicted=scale * decrease / point.count)
 
     def _smooth(self, field: Tensor, sigma: float, tail: tuple[float, float] = (0.0, 1.0)) -> None:
         settings = self.settings

@@ -17,7 +17,7 @@ _AFFINE_MI = LinearSettings(dof="affine", metric="mi")
 _WARP = Deformable(
     metric=LNCC((3, 3, 5), symmetric=True),
     descent=Descent("root"),
-    damping=Trust(initial=8, floor=8, reject_finest=False),
+    damping=Trust(initial=8, floor=8, copy_finest=False),
     step=1.0,
     sigma_grad=1.2,
     sigma_warp=0.63,
