@@ -25,6 +25,14 @@ ENDLESS = [
 posix = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 
 
+@pytest.fixture(autouse=True)
+def heard():
+    """Ctrl-C is heard as in a terminal; what runs in the background of a script, or in CI, may ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     return write_pair(tmp_path_factory.mktemp("pair"))
