@@ -10,13 +10,12 @@ import warpfactor as wf
 from warpfactor.optim import Convergence
 from warpfactor.similarity import METRICS, Similarity
 
-ENOUGH = 1_000_000  # retries of a step: no level ends because no step lowers the cost
 # Name -> recipe and what is changed in it. The first three differ in the optimizer only.
 OPTIMIZERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "lm": ("paper", {}),
     "adam": ("paper", {"deformable.descent": "adam"}),
     "lm+rejection": ("paper", {"deformable.damping.tolerance": 0.1, "deformable.damping.cap": 1.0}),
-    "default": ("default", {"deformable.damping.retries": ENOUGH}),
+    "default": ("default", {"deformable.damping.reject": False}),  # no level ends because no step lowers the cost
 }
 
 

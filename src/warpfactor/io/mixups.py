@@ -15,7 +15,7 @@ from torch import Tensor
 from warpfactor.grid import Grid
 from warpfactor.image import Image
 
-SAMPLES = 1_000_000  # voxels looked at
+SAMPLES = 200_000  # voxels looked at
 MANY_LABELS = 500  # whole-brain parcellations have fewer
 MANY_MASK_VALUES = 20
 EVEN = 0.5  # share of equal neighbours that only label maps reach
