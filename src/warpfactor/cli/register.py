@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -154,18 +153,15 @@ def _save(
     carried = companions.carry(found)
     scores = companions.scores(found, carried)
     extra = {"command": sys.argv[1:], **extra, **scores}
-    with atomic_folder(output, force=force, own=OWN) as place, ThreadPoolExecutor(1) as pool:
+    with atomic_folder(output, force=force, own=OWN) as place:
         if carried is not None:
             wf.io.write_labels(carried, place / WARPED_LABELS, like=companions.moving_labels_path)
             extra["files"] = {"warped_moving_labels_on_fixed_grid": WARPED_LABELS}
         scored = found.with_seconds("labels and landmarks", time.perf_counter() - began)
         began = time.perf_counter()
-        # Packing files leaves Python's lock alone, so the page can be drawn meanwhile.
-        together = draw is not None and found.run.threads > 1
-        volumes = pool.submit(found.write_volumes, place) if together else None
         page = None if draw is None else draw(scored, extra=extra)
         drawn = scored.with_seconds("report", time.perf_counter() - began)
-        written = reporting.write_with_page(drawn, place, page, extra=extra, volumes=volumes)
+        written = reporting.write_with_page(drawn, place, page, extra=extra)
     return written, scores if page is None else {**scores, "verdict": page.verdict.to_dict()}
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -101,17 +100,12 @@ def draw(found: wf.Registration, *, extra: Mapping[str, Any], **images: Any) -> 
 
 
 def write_with_page(
-    found: wf.Registration,
-    place: Path,
-    page: Report | None,
-    *,
-    extra: Mapping[str, Any],
-    volumes: Future[None] | None = None,
+    found: wf.Registration, place: Path, page: Report | None, *, extra: Mapping[str, Any]
 ) -> wf.Registration:
     """Write a result and its page into an existing folder; the result with the time that took."""
     if page is None:
-        return found.write_into(place, extra=extra, volumes=volumes)
+        return found.write_into(place, extra=extra)
     (place / wf.report.REPORT).write_text(page.html, encoding="utf-8")
     files = {**extra.get("files", {}), "report": wf.report.REPORT}
     entries = {**extra, "files": files, "verdict": page.verdict.to_dict()}
-    return found.write_into(place, extra=entries, volumes=volumes)
+    return found.write_into(place, extra=entries)

@@ -8,7 +8,6 @@ import math
 import re
 import time
 from collections.abc import Mapping
-from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -183,21 +182,13 @@ class Registration:
                 jobs.append(partial(write_transform, transform, place / name))
         run_together(jobs, self.run.threads)
 
-    def write_into(
-        self, place: Path, *, extra: Mapping[str, Any] | None = None, volumes: Future[None] | None = None
-    ) -> Registration:
+    def write_into(self, place: Path, *, extra: Mapping[str, Any] | None = None) -> Registration:
         """Write the files of `save` into an existing folder and return this with the time that took.
 
         result.json, which has that time too, comes last.
-
-        Args:
-            volumes: `write_volumes` under way in another thread, if it is; it is waited for.
         """
         began = time.perf_counter()
-        if volumes is None:
-            self.write_volumes(place)
-        else:
-            volumes.result()
+        self.write_volumes(place)
         run = replace(self.run, peak_memory_mb=peak_memory_mb())
         written = replace(self, run=run).with_seconds("write", time.perf_counter() - began)
         entries = written.to_dict()
