@@ -49,6 +49,8 @@ class LNCC:
         room = ops.lncc_room(pair.shape, radii, self.window)
 
         def term(fixed: Tensor, moving: Tensor, flat: tuple[float, float]) -> Term:
+            spans = ops.lncc_spans(fixed, pair.fixed_mask, radius=radii, flat=flat[0])
+
             def evaluate(u: Tensor, matrix: Tensor, gradient: Tensor | None) -> tuple[float, float]:
                 result: tuple[float, float] = ops.lncc(
                     fixed,
@@ -65,6 +67,7 @@ class LNCC:
                     fixed_mask=pair.fixed_mask,
                     moving_mask=pair.moving_mask,
                     room=room,
+                    spans=spans,
                 )
                 return result
 

@@ -10,6 +10,7 @@ from .mse import mse
 from .sample import sample, sample_gradient
 from .shrink import shrink
 from .smooth import smooth_box, smooth_gaussian
+from .spans import lncc_spans
 from .statistics import percentiles, tally
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "jacobian_determinant",
     "lncc",
     "lncc_room",
+    "lncc_spans",
     "mi",
     "mse",
     "norms",

@@ -180,8 +180,8 @@ def _tile(g, size, damping, weights, residual, taps):  # type: ignore[no-untyped
                 high = np.empty((3, 1, W), np.float32)
                 _products(g, weights, z, y, low, high)
                 lines = padded(1, W, rx)
-                row_sums(low, rx, taps, True, lines, T[:3], y)
-                row_sums(high, rx, taps, True, lines, T[3:], y)
+                row_sums(low, rx, taps, True, lines, T[:3], y, 0, W)
+                row_sums(high, rx, taps, True, lines, T[3:], y, 0, W)
                 _add_left(low, T[:3], y, kx)
                 _add_left(high, T[3:], y, kx)
             else:
@@ -192,9 +192,9 @@ def _tile(g, size, damping, weights, residual, taps):  # type: ignore[no-untyped
             acc = np.empty((BLOCKS, W))
             rows = np.empty((BLOCKS, 1, W), np.float32)
             for y in range(y0, y1):
-                column_sums(T, y, y == y0, ry, taps, True, acc, rows)
+                column_sums(T, y, y == y0, ry, taps, True, acc, rows, 0, W)
                 _add_behind(rows, T, y, ky)
-                plane_sums(rows, S, y, z, taps, True, Z)
+                plane_sums(rows, S, y, z, taps, True, Z, 0, W)
                 if zo >= 0:
                     lines = _inside(zo, kz, D) * _inside(y, ky, H)
                     a, b = _solve_row(g, Z, zo, y, (kx, lines), damping, weights, residual)

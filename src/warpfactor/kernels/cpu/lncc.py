@@ -5,6 +5,9 @@ the planes that leave the pipeline, samples the planes that enter it and sums pr
 y and z and takes the correlation. Box windows are running sums, so the cost does not depend on their size. Only the
 gradient itself is as large as the image: it first holds dM/du and is then multiplied in place.
 
+Most of a brain's image is empty, and windows of the fixed image without contrast count for nothing. So every plane and
+chunk has a span of x, from spans.py, beyond which nothing is computed: all maps are zero there.
+
 Plane indices: `z` enters, `zc = z - r` has complete window sums, `zo = z - 2r` has complete adjoint sums and leaves.
 """
 
@@ -16,19 +19,31 @@ from numba import prange
 from torch import Tensor
 
 from .filters import column_sums, gaussian_taps, padded, plane_sums, product_sums, row_sums
-from .jit import NO_GRADIENT, array, exclusive, mask_array, matrix_array, parallel, serial, strides, target
+from .jit import (
+    NO_GRADIENT,
+    array,
+    exclusive,
+    inline,
+    mask_array,
+    matrix_array,
+    offset,
+    parallel,
+    serial,
+    strides,
+    target,
+)
+from .spans import Spans, check_spans, clear_beyond, rows_of, span_of, whole_spans
 from .warp import sample_row, scratch, symmetrize_row
 
 SUMS = 6  # w, wF, wM, wFF, wMM, wFM
 ADJOINTS = 3  # a, b and (b mM - a mF), each over n: the gradient is F box(a) - M box(b) + box(b mM - a mF)
-CHUNKS = 8  # of rows; fixed, so that the result does not depend on the number of threads
 BATCH = 4  # planes between two barriers; a barrier costs up to 0.1 ms
 
 Room: TypeAlias = tuple[Any, ...]  # M, w, T, S, Z, A3, S2, Z2, rho of the kernel
 
 
 @serial
-def _correlate(Z, F, M, w, zc, y, flat, flags, A3, rho):  # type: ignore[no-untyped-def]
+def _correlate(Z, F, M, w, zc, y, flat, flags, A3, rho, x0, x1):  # type: ignore[no-untyped-def]
     """Correlation of one row of complete windows: adds up 1 - cc, fills the adjoint maps and the contrast ratio.
 
     Without the neighbourhood term the first adjoint map is the finished derivative by the warped value.
@@ -39,7 +54,7 @@ def _correlate(Z, F, M, w, zc, y, flat, flags, A3, rho):  # type: ignore[no-unty
     total = 0.0
     count = 0.0
     zero, one, two = np.float32(0.0), np.float32(1.0), np.float32(2.0)
-    for x in range(F.shape[2]):
+    for x in range(offset(x0), offset(x1)):
         inv = 1.0 / max(Z[0, y, x], 1e-9)
         mF = Z[1, y, x] * inv
         mM = Z[2, y, x] * inv
@@ -71,10 +86,10 @@ def _correlate(Z, F, M, w, zc, y, flat, flags, A3, rho):  # type: ignore[no-unty
 
 
 @serial
-def _finish_row(Z2, F, M, w, exact, zo, y, grad):  # type: ignore[no-untyped-def]
+def _finish_row(Z2, F, M, w, exact, zo, y, grad, x0, x1):  # type: ignore[no-untyped-def]
     """grad *= d total / dM along a row that leaves the pipeline."""
     slot = zo % M.shape[0]
-    for x in range(F.shape[2]):
+    for x in range(offset(x0), offset(x1)):
         s = Z2[0, y, x]
         if exact:
             s = M[slot, y, x] * Z2[1, y, x] - np.float32(F[zo, y, x]) * s - Z2[2, y, x]
@@ -85,95 +100,123 @@ def _finish_row(Z2, F, M, w, exact, zo, y, grad):  # type: ignore[no-untyped-def
 
 
 @serial
-def _leave(z, lag, y0, y1, F, A3, S2, Z2, rho, M, w, radius, taps, flags, grad):  # type: ignore[no-untyped-def]
-    """Rows y0..y1 after plane z was summed: complete the adjoint sums and multiply the plane that leaves."""
-    _, ry, rx = radius
+def _leave(z, lag, k, F, A3, S2, Z2, rho, M, w, radius, taps, flags, grad, spans):  # type: ignore[no-untyped-def]
+    """Rows of chunk k after plane z was summed: complete the adjoint sums and multiply the plane that leaves."""
+    rz, ry, rx = radius
     box, _, exact, symmetric, _ = flags
     n = F.shape[2]
-    acc = np.empty((ADJOINTS, n))
-    rows = np.empty((ADJOINTS, 1, n), np.float32)
-    sums = np.empty((ADJOINTS, 1, n), np.float32)
-    lines = padded(1, n, rx)
     zo = z - lag
     if zo >= F.shape[0]:
         return
+    y0, y1 = rows_of(k, F.shape[1])
+    acc = np.empty((ADJOINTS, n))
+    rows = np.empty((ADJOINTS, 1, n), np.float32)
+    sums = np.zeros((ADJOINTS, 1, n), np.float32)
+    lines = padded(1, n, rx)
+    a0, a1 = span_of(spans, z - rz, k)
+    b0, b1 = _either(a0, a1, span_of(spans, z - rz - S2.shape[1], k))
+    x0, x1 = span_of(spans, zo, k)
+    if not box:
+        b0, b1 = _either(b0, b1, (x0, x1))
     for y in range(y0, y1):
         if exact:
-            column_sums(A3, y, y == y0, ry, taps[1], box, acc, rows)
-            row_sums(rows, rx, taps[2], box, lines, sums, 0)
-            plane_sums(sums, S2, y, z, taps[0], box, Z2)
+            column_sums(A3, y, y == y0, ry, taps[1], box, acc, rows, a0, a1)
+            row_sums(rows, rx, taps[2], box, lines, sums, 0, a0, a1)
+            plane_sums(sums, S2, y, z, taps[0], box, Z2, b0, b1)
         else:
-            for x in range(n):
+            for x in range(offset(x0), offset(x1)):
                 Z2[0, y, x] = A3[0, y, x]
         if zo >= 0:
             if symmetric:
-                symmetrize_row(F, zo, y, rho[zo % rho.shape[0], y], grad)
-            _finish_row(Z2, F, M, w, exact, zo, y, grad)
+                symmetrize_row(F, zo, y, rho[zo % rho.shape[0], y], grad, x0, x1)
+            _finish_row(Z2, F, M, w, exact, zo, y, grad, x0, x1)
 
 
 @serial
-def _enter(z, y0, y1, F, img, stride, u, A, B, fmask, mmask, radius, taps, flags, M, w, T, grad):  # type: ignore[no-untyped-def]
-    """Rows y0..y1 of plane z: sample them and sum their products along x."""
+def _enter(z, k, F, img, stride, u, A, B, fmask, mmask, radius, taps, flags, M, w, T, grad, spans):  # type: ignore[no-untyped-def]
+    """Rows of chunk k of plane z: sample them and sum their products along x."""
     slot = z % M.shape[0]
-    room = scratch(F.shape[2])
-    lines = padded(SUMS, F.shape[2], radius[2])
+    n = F.shape[2]
+    room = scratch(n)
+    lines = padded(SUMS, n, radius[2])
+    y0, y1 = rows_of(k, F.shape[1])
+    x0, x1 = span_of(spans, z, k)
+    before = span_of(spans, z - BATCH, k)
     for y in range(y0, y1):
+        clear_beyond(T, y, before, x0, x1)
         if z < F.shape[0]:
-            sample_row(img, stride, u, A, B, fmask, mmask, z, y, flags[4], M[slot, y], w[slot, y], room, grad)
-            product_sums(F, M, w, z, slot, y, radius[2], taps[2], flags[0], lines, T)
-        else:
-            T[:, y, :] = 0.0
+            if flags[4]:
+                clear_beyond(grad[:, z], y, (0, n), x0, x1)
+            near, weight = M[slot, y, x0:x1], w[slot, y, x0:x1]
+            sample_row(img, stride, u, A, B, fmask, mmask, z, y, x0, flags[4], near, weight, room, grad)
+            product_sums(F, M, w, z, slot, y, radius[2], taps[2], flags[0], lines, T, x0, x1)
 
 
 @serial
-def _sum(z, y0, y1, F, M, w, T, S, Z, A3, rho, radius, taps, flat, flags):  # type: ignore[no-untyped-def]
-    """Rows y0..y1 after plane z entered: window sums along y and z, then the correlation of plane z - rz."""
-    D, _, n = F.shape
+def _sum(z, k, F, M, w, T, S, Z, A3, rho, radius, taps, flat, flags, spans):  # type: ignore[no-untyped-def]
+    """Rows of chunk k after plane z entered: window sums along y and z, then the correlation of plane z - rz."""
+    n = F.shape[2]
     zc = z - radius[0]
+    y0, y1 = rows_of(k, F.shape[1])
     acc = np.empty((SUMS, n))
-    rows = np.empty((SUMS, 1, n), np.float32)
+    rows = np.zeros((SUMS, 1, n), np.float32)
+    a0, a1 = span_of(spans, z, k)
+    b0, b1 = _either(a0, a1, span_of(spans, z - S.shape[1], k))
+    x0, x1 = span_of(spans, zc, k)
+    before = span_of(spans, zc - BATCH, k)
+    if not flags[0]:
+        b0, b1 = _either(b0, b1, (x0, x1))
     total = 0.0
     count = 0.0
     for y in range(y0, y1):
-        column_sums(T, y, y == y0, radius[1], taps[1], flags[0], acc, rows)
-        plane_sums(rows, S, y, z, taps[0], flags[0], Z)
-        if (zc >= 0) & (zc < D):
-            t, c = _correlate(Z, F, M, w, zc, y, flat, flags, A3, rho)
+        column_sums(T, y, y == y0, radius[1], taps[1], flags[0], acc, rows, a0, a1)
+        plane_sums(rows, S, y, z, taps[0], flags[0], Z, b0, b1)
+        clear_beyond(A3, y, before, x0, x1)
+        if x0 < x1:
+            t, c = _correlate(Z, F, M, w, zc, y, flat, flags, A3, rho, x0, x1)
             total += t
             count += c
-        else:
-            A3[:, y, :] = 0.0
     return total, count
 
 
+@inline
+def _either(x0, x1, other):  # type: ignore[no-untyped-def]
+    """The shortest span that holds two."""
+    if other[0] >= other[1]:
+        return x0, x1
+    if x0 >= x1:
+        return other
+    return min(x0, other[0]), max(x1, other[1])
+
+
 @parallel
-def _lncc(F, img, stride, u, A, fmask, mmask, radius, taps, flat, flags, grad, room):  # type: ignore[no-untyped-def]
-    D, H, _ = F.shape
+def _lncc(F, img, stride, u, A, fmask, mmask, radius, taps, flat, flags, grad, room, spans):  # type: ignore[no-untyped-def]
+    D = F.shape[0]
     rz = radius[0]
     want = flags[4]
     lag = 2 * rz if flags[2] & want else rz
     B = A.astype(np.float32)
     M, w, T, S, Z, A3, S2, Z2, rho = room
-    S[:] = 0.0  # the running sums; all else is written before it is read
+    for part in (T, S, A3, S2):
+        part[:] = 0.0  # all else is written before it is read
     Z[:] = 0.0
-    S2[:] = 0.0
     Z2[:] = 0.0
-    chunks = min(H, CHUNKS)
+    chunks = spans.shape[1]
     parts = np.zeros((2, BATCH, chunks))
     total = 0.0
     count = 0.0
     for start in range(0, D + lag + BATCH, BATCH):
-        for k in prange(chunks):
-            y0, y1 = k * H // chunks, (k + 1) * H // chunks
+        for j in prange(chunks):
+            k = _spread(j, chunks)
             for i in range(BATCH):
                 z = start + i
                 if want & (z >= BATCH):
-                    _leave(z - BATCH, lag, y0, y1, F, A3[i], S2, Z2, rho, M, w, radius, taps, flags, grad)
-                _enter(z, y0, y1, F, img, stride, u, A, B, fmask, mmask, radius, taps, flags, M, w, T[i], grad)
-        for k in prange(chunks):
-            y0, y1 = k * H // chunks, (k + 1) * H // chunks
+                    _leave(z - BATCH, lag, k, F, A3[i], S2, Z2, rho, M, w, radius, taps, flags, grad, spans)
+                _enter(z, k, F, img, stride, u, A, B, fmask, mmask, radius, taps, flags, M, w, T[i], grad, spans)
+        for j in prange(chunks):
+            k = _spread(j, chunks)
             for i in range(BATCH):
-                t, c = _sum(start + i, y0, y1, F, M, w, T[i], S, Z, A3[i], rho, radius, taps, flat, flags)
+                t, c = _sum(start + i, k, F, M, w, T[i], S, Z, A3[i], rho, radius, taps, flat, flags, spans)
                 parts[0, i, k] = t
                 parts[1, i, k] = c
         for i in range(BATCH):
@@ -181,6 +224,13 @@ def _lncc(F, img, stride, u, A, fmask, mmask, radius, taps, flat, flags, grad, r
                 total += parts[0, i, k]
                 count += parts[1, i, k]
     return total, count
+
+
+@inline
+def _spread(j, chunks):  # type: ignore[no-untyped-def]
+    """The j-th chunk to take: every other one first, so that all threads get some of the middle."""
+    half = (chunks + 1) // 2
+    return 2 * j if j < half else 2 * (j - half) + 1
 
 
 def lncc_room(shape: Sequence[int], radius: Sequence[int], window: str = "box") -> Room:
@@ -224,6 +274,7 @@ def lncc(
     fixed_mask: Tensor | None = None,
     moving_mask: Tensor | None = None,
     room: Room | None = None,
+    spans: Spans | None = None,
 ) -> tuple[float, float]:
     """Total and count of 1 - LNCC, and the derivative of the total by the displacement; see the reference."""
     if window not in ("box", "gaussian"):
@@ -233,6 +284,9 @@ def lncc(
         room = lncc_room(fixed.shape, radius, window)
     if room[3].shape != (SUMS, 2 * reach[0] + 1, *fixed.shape[1:]):
         raise ValueError("the room was made for another image or window")
+    if spans is None:
+        spans = whole_spans(fixed.shape)
+    check_spans(spans, fixed.shape)
     return _lncc(
         array(fixed),
         array(moving),
@@ -247,4 +301,5 @@ def lncc(
         (window == "box", squared, exact, symmetric, gradient is not None),
         NO_GRADIENT if gradient is None else target(gradient),
         room,
+        spans,
     )

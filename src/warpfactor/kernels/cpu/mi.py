@@ -67,7 +67,7 @@ def _histogram(F, img, stride, u, A, fmask, mmask, bins, lo_f, k_f, lo_m, k_m): 
         for row in range(k * D * H // chunks, (k + 1) * D * H // chunks):
             z = row // H
             y = row - z * H
-            sample_row(img, stride, u, A, B, fmask, mmask, z, y, False, M, w, room, u)
+            sample_row(img, stride, u, A, B, fmask, mmask, z, y, 0, False, M, w, room, u)
             for x in range(W):
                 if w[x] > 0.0:
                     i, e = fixed_bin(F[z, y, x], lo_f, k_f, bins)
@@ -93,7 +93,7 @@ def _gradient(F, img, stride, u, A, fmask, mmask, table, lo_f, k_f, lo_m, k_m, g
         y = row - z * H
         M = np.empty(W, np.float32)
         w = np.empty(W, np.float32)
-        sample_row(img, stride, u, A, B, fmask, mmask, z, y, True, M, w, scratch(W), grad)
+        sample_row(img, stride, u, A, B, fmask, mmask, z, y, 0, True, M, w, scratch(W), grad)
         for x in range(W):
             g = np.float32(0.0)
             if w[x] > 0.0:

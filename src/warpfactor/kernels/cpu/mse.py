@@ -23,7 +23,7 @@ def _mse(F, img, stride, u, A, fmask, mmask, alike, symmetric, alpha, lengths, w
         y = row - z * H
         M = np.empty(W, np.float32)
         w = np.empty(W, np.float32)
-        sample_row(img, stride, u, A, B, fmask, mmask, z, y, want, M, w, scratch(W), grad)
+        sample_row(img, stride, u, A, B, fmask, mmask, z, y, 0, want, M, w, scratch(W), grad)
         total = 0.0
         count = 0.0
         for x in range(W):
@@ -35,7 +35,7 @@ def _mse(F, img, stride, u, A, fmask, mmask, alike, symmetric, alpha, lengths, w
         counts[z, y] = count
         if want:
             if symmetric:
-                symmetrize_row(F, z, y, w, grad)
+                symmetrize_row(F, z, y, w, grad, 0, W)
             for x in range(W):
                 s = np.float32(-2.0) * M[x]
                 if alpha > 0.0:

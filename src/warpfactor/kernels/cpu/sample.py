@@ -32,9 +32,9 @@ def _linear(img, stride, u, moved, A, outside, out):  # type: ignore[no-untyped-
         cells, parts = scratch(W)
         weight = np.empty(W, np.float32)
         if moved:
-            place_row(u[0, z, y], u[1, z, y], u[2, z, y], A, z, y, img.shape, cells, parts, weight)
+            place_row(u[0, z, y], u[1, z, y], u[2, z, y], A, z, y, 0, img.shape, cells, parts, weight)
         else:
-            place_row(still, still, still, A, z, y, img.shape, cells, parts, weight)
+            place_row(still, still, still, A, z, y, 0, img.shape, cells, parts, weight)
         value_row(flat, stride, cells, parts, weight, outside, out[z, y])
 
 
@@ -67,7 +67,7 @@ def _gradient(img, stride, u, A, outside, out, grad, inside):  # type: ignore[no
         y = row - z * H
         cells, parts = scratch(W)
         weight = np.empty(W, np.float32)
-        place_row(u[0, z, y], u[1, z, y], u[2, z, y], A, z, y, img.shape, cells, parts, weight)
+        place_row(u[0, z, y], u[1, z, y], u[2, z, y], A, z, y, 0, img.shape, cells, parts, weight)
         g0, g1, g2 = grad[0, z, y], grad[1, z, y], grad[2, z, y]
         gradient_row(flat, stride, cells, parts, weight, B, outside, out[z, y], g0, g1, g2)
         for x in range(W):

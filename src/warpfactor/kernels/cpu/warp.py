@@ -6,7 +6,7 @@ vector unit, gathers included: at 160x192x160, one thread, value and gradient ta
 
 import numpy as np
 
-from .jit import inline, serial, value, value_gradient
+from .jit import inline, offset, serial, value, value_gradient
 
 PARTS = (
     6  # fractions along z, y, x; then 1 where the value changes along that axis, 0 in the rim that holds the edge value
@@ -29,8 +29,8 @@ def clamp(p, n):  # type: ignore[no-untyped-def]
 
 
 @serial
-def place_row(u0, u1, u2, A, z, y, shape, cells, parts, weight):  # type: ignore[no-untyped-def]
-    """Place the points A (x + u(x)) of row (z, y) in an image; weight 1 where they are inside it, else 0."""
+def place_row(u0, u1, u2, A, z, y, x0, shape, cells, parts, weight):  # type: ignore[no-untyped-def]
+    """Place the points A (x + u(x)) of row (z, y) from x0 on in an image; weight 1 where they are inside it, else 0."""
     d, h, w = shape
     cz = A[0, 0] * z + A[0, 1] * y + A[0, 3]
     cy = A[1, 0] * z + A[1, 1] * y + A[1, 3]
@@ -41,7 +41,7 @@ def place_row(u0, u1, u2, A, z, y, shape, cells, parts, weight):  # type: ignore
     fz, fy, fx, kz, ky, kx = parts[0], parts[1], parts[2], parts[3], parts[4], parts[5]
     one, zero = np.float32(1.0), np.float32(0.0)
     for x in range(cells.shape[0]):
-        a, b, c = np.float64(u0[x]), np.float64(u1[x]), x + np.float64(u2[x])
+        a, b, c = np.float64(u0[x]), np.float64(u1[x]), x0 + x + np.float64(u2[x])
         pz = cz + zz * a + zy * b + zx * c
         py = cy + yz * a + yy * b + yx * c
         px = cx + xz * a + xy * b + xx * c
@@ -57,11 +57,11 @@ def place_row(u0, u1, u2, A, z, y, shape, cells, parts, weight):  # type: ignore
 
 
 @serial
-def mask_row(fmask, mmask, z, y, stride, cells, parts, weight):  # type: ignore[no-untyped-def]
+def mask_row(fmask, mmask, z, y, x0, stride, cells, parts, weight):  # type: ignore[no-untyped-def]
     """Weight 0 where the fixed mask or the nearest voxel of the moving mask is off; one voxel stands for no mask."""
     if fmask.size > 1:
         for x in range(weight.shape[0]):
-            weight[x] = weight[x] if fmask[z, y, x] > 0 else np.float32(0.0)
+            weight[x] = weight[x] if fmask[z, y, x0 + x] > 0 else np.float32(0.0)
     if mmask.size > 1:
         flat = mmask.ravel()
         sz, sy, sx = stride
@@ -103,22 +103,28 @@ def gradient_row(flat, stride, cells, parts, weight, B, outside, out, g0, g1, g2
 
 
 @serial
-def sample_row(img, stride, u, A, B, fmask, mmask, z, y, want, M, weight, room, grad):  # type: ignore[no-untyped-def]
-    """Fill a row of warped values and weights, and row (z, y) of dM/du if it is wanted."""
+def sample_row(img, stride, u, A, B, fmask, mmask, z, y, x0, want, M, weight, room, grad):  # type: ignore[no-untyped-def]
+    """Warped values and weights of the voxels of row (z, y) from x0 on, and dM/du there if it is wanted.
+
+    They are as many as M holds.
+    """
     cells, parts = room
-    place_row(u[0, z, y], u[1, z, y], u[2, z, y], A, z, y, img.shape, cells, parts, weight)
-    mask_row(fmask, mmask, z, y, stride, cells, parts, weight)
+    x1 = x0 + M.shape[0]
+    cells = cells[: M.shape[0]]
+    u0, u1, u2 = u[0, z, y, x0:x1], u[1, z, y, x0:x1], u[2, z, y, x0:x1]
+    place_row(u0, u1, u2, A, z, y, x0, img.shape, cells, parts, weight)
+    mask_row(fmask, mmask, z, y, x0, stride, cells, parts, weight)
     outside = M.dtype.type(0.0)
     if want:
-        g0, g1, g2 = grad[0, z, y], grad[1, z, y], grad[2, z, y]
+        g0, g1, g2 = grad[0, z, y, x0:x1], grad[1, z, y, x0:x1], grad[2, z, y, x0:x1]
         gradient_row(img.ravel(), stride, cells, parts, weight, B, outside, M, g0, g1, g2)
     else:
         value_row(img.ravel(), stride, cells, parts, weight, outside, M)
 
 
 @serial
-def symmetrize_row(F, z, y, rho, grad):  # type: ignore[no-untyped-def]
-    """dM/du <- (dM/du + rho dF/dx) / 2 along a row, where rho is not zero."""
+def symmetrize_row(F, z, y, rho, grad, x0, x1):  # type: ignore[no-untyped-def]
+    """dM/du <- (dM/du + rho dF/dx) / 2 for the voxels x0 <= x < x1 of a row, where rho is not zero."""
     D, H, W = F.shape
     z0, z1 = max(z - 1, 0), min(z + 1, D - 1)
     y0, y1 = max(y - 1, 0), min(y + 1, H - 1)
@@ -128,7 +134,7 @@ def symmetrize_row(F, z, y, rho, grad):  # type: ignore[no-untyped-def]
     below, above, before, after = F[z0, y], F[z1, y], F[z, y0], F[z, y1]
     row = F[z, y]
     g0, g1, g2 = grad[0, z, y], grad[1, z, y], grad[2, z, y]
-    for x in range(W):
+    for x in range(offset(x0), offset(x1)):
         q = rho[x]
         own = half if q != 0.0 else one
         g0[x] = own * g0[x] + q * kz * np.float32(above[x] - below[x])
@@ -136,8 +142,9 @@ def symmetrize_row(F, z, y, rho, grad):  # type: ignore[no-untyped-def]
         g2[x] = own * g2[x]
     quarter = np.float32(0.25)
     left, right, inner, ratio = row[:-2], row[2:], g2[1:-1], rho[1:-1]
-    for x in range(W - 2):
+    for x in range(offset(max(x0 - 1, 0)), offset(max(min(x1, W - 1) - 1, 0))):
         inner[x] += quarter * ratio[x] * np.float32(right[x] - left[x])
-    if W > 1:
+    if x0 == 0 and x0 < x1 and W > 1:
         g2[0] += half * rho[0] * np.float32(row[1] - row[0])
+    if x1 == W and x0 < x1 and W > 1:
         g2[W - 1] += half * rho[W - 1] * np.float32(row[W - 1] - row[W - 2])

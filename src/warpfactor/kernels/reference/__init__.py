@@ -7,7 +7,7 @@ from warpfactor.kernels.reference.descent import adam, descend, norms, tile
 from warpfactor.kernels.reference.field import compose, invert, jacobian_determinant, resize, round_trip
 from warpfactor.kernels.reference.labels import sample_labels
 from warpfactor.kernels.reference.linear import affine_gradient, affine_moments
-from warpfactor.kernels.reference.lncc import lncc, lncc_room
+from warpfactor.kernels.reference.lncc import lncc, lncc_room, lncc_spans
 from warpfactor.kernels.reference.mi import mi
 from warpfactor.kernels.reference.mse import mse
 from warpfactor.kernels.reference.sample import sample, sample_gradient
@@ -25,6 +25,7 @@ __all__ = [
     "jacobian_determinant",
     "lncc",
     "lncc_room",
+    "lncc_spans",
     "mi",
     "mse",
     "norms",
