@@ -98,6 +98,19 @@ def test_smooth_gaussian(shapes, boundary, sigma, tail):
     assert_as_exact(found, exact, reference.smooth_gaussian(field.float(), sigma, **options))
 
 
+@pytest.mark.parametrize("place", [(slice(4, 6), slice(7, 9), slice(2, 5)), (slice(0, 1), 11, 0), (8, 0, slice(9, 10))])
+@pytest.mark.parametrize("boundary", ["nearest", "zero"])
+@pytest.mark.parametrize("sigma", [(0.6, 0.6, 0.6), (1.5, 0.0, 0.8), (0.0, 2.0, 0.0)])
+def test_smooth_gaussian_of_a_field_that_is_mostly_zero(generator, place, boundary, sigma):
+    field = torch.zeros(3, 9, 12, 10, dtype=torch.float64)
+    inner = (slice(None), *place)
+    field[inner] = torch.randn(field[inner].shape, generator=generator, dtype=torch.float64)
+    found = cpu.smooth_gaussian(field.float(), sigma, boundary=boundary)
+    torch.testing.assert_close(
+        found.double(), reference.smooth_gaussian(field, sigma, boundary=boundary), rtol=0, atol=1e-6
+    )
+
+
 @pytest.mark.parametrize("shapes", SHAPES)
 @pytest.mark.parametrize("radius", [(1, 2, 3), (0, 9, 0), (2, 0, 1)])
 def test_smooth_box(shapes, radius):

@@ -1,7 +1,8 @@
 """CPU forms of `smooth_gaussian` and `smooth_box`: separable, in place, one slab of lines at a time.
 
 Planes are filtered along x and y through a buffer of one plane, then slabs (all z at one y) along z: the field is
-read and written twice in all, and every inner loop runs along x.
+read and written twice in all, and every inner loop runs along x. Rows of zeros, as a gradient has them where an image
+is empty, are passed over, and so is what they alone would give.
 """
 
 from collections.abc import Sequence
@@ -15,6 +16,15 @@ from ..taps import gaussian_kernel
 from .jit import exclusive, parallel, serial, target
 
 IDENTITY = np.ones(1, np.float32)
+
+
+@serial
+def _shows(row):  # type: ignore[no-untyped-def]
+    """Whether a row holds anything but zeros."""
+    count = 0
+    for x in range(row.shape[0]):
+        count += 1 if row[x] != 0.0 else 0
+    return count > 0
 
 
 @serial
@@ -93,39 +103,57 @@ def _filter_row(row, taps, zero, line, out):  # type: ignore[no-untyped-def]
     _combine(line, pad, 1, taps, out)
 
 
+@serial
+def _filter_plane(plane, tx, ty, zero):  # type: ignore[no-untyped-def]
+    """Filter a plane along x and y in place."""
+    H, W = plane.shape
+    px, py = tx.shape[0] // 2, ty.shape[0] // 2
+    line = np.empty(W + 2 * px, np.float32)
+    buf = np.empty((H + 2 * py, W), np.float32)
+    first, last = H, 0  # rows that hold something
+    for y in range(H):
+        if not _shows(plane[y]):
+            buf[y + py, :] = 0.0
+            continue
+        _filter_row(plane[y], tx, zero, line, buf[y + py])
+        first, last = min(first, y), y + 1
+    _pad_lines(buf, py, H, zero)
+    flat = buf.reshape(-1)
+    for y in range(max(0, first - py), min(H, last + py)):
+        _combine(flat, (y + py) * W, W, ty, plane[y])
+
+
+@serial
+def _filter_slab(field, c, y, tz, zero):  # type: ignore[no-untyped-def]
+    """Filter the rows at one y along z in place."""
+    _, D, _, W = field.shape
+    pz = tz.shape[0] // 2
+    buf = np.empty((D + 2 * pz, W), np.float32)
+    first, last = D, 0
+    for z in range(D):
+        row = field[c, z, y]
+        for x in range(W):
+            buf[z + pz, x] = row[x]
+        if _shows(row):
+            first, last = min(first, z), z + 1
+    _pad_lines(buf, pz, D, zero)
+    flat = buf.reshape(-1)
+    for z in range(max(0, first - pz), min(D, last + pz)):
+        _combine(flat, (z + pz) * W, W, tz, field[c, z, y])
+
+
 @parallel
 def _gaussian(field, taps, zero):  # type: ignore[no-untyped-def]
-    C, D, H, W = field.shape
+    C, D, H, _ = field.shape
     tz, ty, tx = taps
-    pz, py, px = tz.shape[0] // 2, ty.shape[0] // 2, tx.shape[0] // 2
-    if px + py > 0:
+    if tx.shape[0] + ty.shape[0] > 2:
         for i in prange(C * D):
             c = i // D
-            plane = field[c, i - c * D]
-            line = np.empty(W + 2 * px, np.float32)
-            if py == 0:
-                for y in range(H):
-                    _filter_row(plane[y], tx, zero, line, plane[y])
-            else:
-                buf = np.empty((H + 2 * py, W), np.float32)
-                for y in range(H):
-                    _filter_row(plane[y], tx, zero, line, buf[y + py])
-                _pad_lines(buf, py, H, zero)
-                flat = buf.reshape(-1)
-                for y in range(H):
-                    _combine(flat, (y + py) * W, W, ty, plane[y])
-    if pz > 0:
+            _filter_plane(field[c, i - c * D], tx, ty, zero)
+    if tz.shape[0] > 1:
         for i in prange(C * H):
             c = i // H
-            y = i - c * H
-            buf = np.empty((D + 2 * pz, W), np.float32)
-            for z in range(D):
-                for x in range(W):
-                    buf[z + pz, x] = field[c, z, y, x]
-            _pad_lines(buf, pz, D, zero)
-            flat = buf.reshape(-1)
-            for z in range(D):
-                _combine(flat, (z + pz) * W, W, tz, field[c, z, y])
+            _filter_slab(field, c, i - c * H, tz, zero)
 
 
 @serial
