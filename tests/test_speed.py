@@ -175,6 +175,35 @@ def test_a_failure_is_a_sentence():
     assert "there is no such file" in found.failure
 
 
+def test_the_fastest_of_several_turns_holds():
+    plan = Plan(sizes=(64,), metrics=("lncc",), rounds=3)
+    jobs = plan.jobs()
+    assert len({job.key for job in jobs}) == len(jobs)
+    assert [job.turn for job in jobs] == sorted(job.turn for job in jobs)  # round by round
+    slow, most = {0: 1.3, 1: 1.0, 2: 1.1}, {0: 1.0, 1: 1.0, 2: 1.2}
+
+    def turn(job):
+        if job.turn == 0 and job.optimizer == "adam":
+            return speed.Measurement(job, {}, "broken")
+        found = {
+            name: value * slow[job.turn]
+            for name, value in figures(job).items()
+            if "seconds" in name and name != "parts_seconds"
+        }
+        memory = {} if job.kind == "start" else {"peak_bytes": most[job.turn] * figures(job)["peak_bytes"]}
+        return speed.Measurement(job, {**figures(job), **found, **memory})
+
+    found = speed.fastest([turn(job) for job in jobs])
+    assert [m.job for m in found] == Plan(sizes=(64,), metrics=("lncc",)).jobs()
+    assert not any(m.failure for m in found)
+    for m in found:
+        expected = figures(m.job)
+        if m.job.kind != "start":
+            assert m.figures["peak_bytes"] == pytest.approx(1.2 * expected["peak_bytes"])
+            expected = {name: expected[name] for name in ("seconds", "cpu_seconds")}
+        assert {name: m.figures[name] for name in expected} == pytest.approx(expected)
+
+
 def test_runs_are_not_repeated(tmp_path, monkeypatch):
     asked = []
 
@@ -261,15 +290,17 @@ def test_the_command_writes_everything(tmp_path, monkeypatch):
     monkeypatch.setattr(speed, "_run", lambda job: speed.Measurement(job, figures(job)))
     monkeypatch.setattr(warmup, "command", lambda quiet: None)
     folder = tmp_path / "out"
-    options = ["bench", "speed", "-o", str(folder), "--sizes", "64,192", "--threads", "2"]
+    options = ["bench", "speed", "-o", str(folder), "--sizes", "64,192", "--threads", "2", "--rounds", "2"]
     done = CliRunner().invoke(app.app, options, catch_exceptions=False)
     assert done.exit_code == 0
     assert "What must hold" in done.stdout
-    assert "192^3, lncc, lm" in done.stderr
+    assert "192^3, lncc, lm\n" in done.stderr
+    assert "192^3, lncc, lm, time 2\n" in done.stderr
     entries = json.loads((folder / "speed.json").read_text(encoding="utf-8"))
     assert entries["machine"]["processor"]
     assert entries["threads"] == 2
     assert (folder / "speed.md").read_text(encoding="utf-8").startswith("# Speed and memory")
+    assert "measured 2 times" in (folder / "speed.md").read_text(encoding="utf-8")
     assert (folder / "speed.csv").read_text(encoding="utf-8").startswith("place,metric,optimizer")
     assert (folder / "speed.png").stat().st_size > 10_000
 
@@ -289,6 +320,7 @@ def test_a_failed_measurement_is_told(tmp_path, monkeypatch):
     [
         ("--sizes", "64,x", "whole numbers"),
         ("--metrics", "cc", "Unknown metric"),
+        ("--rounds", "0", "one or more"),
         ("--brain", "no.nii.gz no.nii.gz", "there is no such file"),
     ],
 )

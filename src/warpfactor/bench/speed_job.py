@@ -6,7 +6,7 @@ import hashlib
 import importlib.util
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from warpfactor.bench.speed_settings import OPTIMIZERS
@@ -36,6 +36,7 @@ class Job:
         fixed, moving: files.
         threads: of the measurement.
         quick: measure less often.
+        turn: which time it is measured, from 0.
     """
 
     kind: str
@@ -49,6 +50,7 @@ class Job:
     moving: str = ""
     threads: int = 1
     quick: bool = False
+    turn: int = 0
 
     @property
     def key(self) -> str:
@@ -61,7 +63,8 @@ class Job:
         place = f"{self.size}^3" if self.size else Path(self.fixed).name
         window = f"window {self.window}" if self.window else ""
         backend = self.backend if self.backend == "reference" else ""
-        parts = (self.kind, place, self.metric, self.optimizer, window, backend, self.method)
+        turn = f"time {self.turn + 1}" if self.turn else ""
+        parts = (self.kind, place, self.metric, self.optimizer, window, backend, self.method, turn)
         return ", ".join(part for part in parts if part)
 
 
@@ -76,6 +79,7 @@ class Plan:
         pair_sizes: N of pairs that are registered end to end.
         threads: of everything.
         quick: small sizes, few repeats, no compilation.
+        rounds: how often everything is measured, one round after the other.
     """
 
     sizes: tuple[int, ...] = SIZES
@@ -85,18 +89,25 @@ class Plan:
     pair_sizes: tuple[int, ...] = ()
     threads: int = 1
     quick: bool = False
+    rounds: int = 1
 
     def __post_init__(self) -> None:
         for what, names, known in (("metric", self.metrics, METRICS), ("optimizer", self.optimizers, OPTIMIZERS)):
             unknown = [name for name in names if name not in known]
             if unknown or not names:
                 raise InputError(f"Unknown {what} {', '.join(unknown)!r}; use some of {', '.join(known)}.")
+        if self.rounds < 1:
+            raise InputError(f"{self.rounds} rounds measure nothing; give one or more.")
         small = [size for size in (*self.sizes, *self.pair_sizes) if size < 24]
         if small:
             raise InputError(f"Size {small[0]} is too small to measure; give sizes of at least 24 voxels.")
 
     def jobs(self) -> list[Job]:
         """All jobs; what is to be compared follows each other, since machines have moods."""
+        once = self._once()
+        return [replace(job, turn=turn) for turn in range(self.rounds) for job in once]
+
+    def _once(self) -> list[Job]:
         found = [Job("start", threads=self.threads, quick=self.quick)]
         for size in self.sizes:
             found += self._iterations(size=size)

@@ -26,7 +26,7 @@ NOTES = """\
 An iteration is one of the level solver at full resolution, float32 images, one channel, no masks, stop rules off; its
 time is the median of so many ("of") after two that do not count. The scale-copy reads and writes three channels of the
 same size after every iteration; "copies" is the time of an iteration in units of it. CPU time is that of all threads
-together, which other work on the machine changes less.
+together, which other work on the machine changes less.{rounds}
 
 Memory is the high-water mark of a fresh process while a level runs, over what the process held after import and
 compilation; the two images themselves (8 bytes a voxel for cubes) are in it. LM, Adam and LM with rejection are the
@@ -58,7 +58,10 @@ def write(measurements: Sequence[Measurement], plan: Plan, folder: Path) -> list
     """Write everything; return the files."""
     load = speed_load.highest_load(folder)
     caution = f" {speed_load.sentence(load)}" if speed_load.is_busy(load, plan.threads) else ""
-    notes = f"# Speed and memory\n\n{machine.sentence()}, {plan.threads} threads.{caution}\n\n{NOTES}"
+    rounds = f" Everything was measured {plan.rounds} times, in turn; the fastest holds." if plan.rounds > 1 else ""
+    notes = (
+        f"# Speed and memory\n\n{machine.sentence()}, {plan.threads} threads.{caution}\n\n{NOTES.format(rounds=rounds)}"
+    )
     extra = {"machine": machine.describe(), "threads": plan.threads, "load": load}
     written = write_tables(tables(measurements, plan, load=load), folder, NAME, notes=notes, extra=extra)
     picture = draw(measurements, folder / f"{NAME}.png")
