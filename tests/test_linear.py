@@ -16,7 +16,7 @@ from warpfactor.io.images import read_image
 from warpfactor.kernels import cpu, reference, select
 from warpfactor.phantom import phantom
 from warpfactor.register.initial import Object, Overlap, axes_starts
-from warpfactor.register.linear import LinearSettings, register_linear
+from warpfactor.register.linear import Levels, LinearSettings, register_linear
 from warpfactor.register.linear_cost import METRICS, linear_cost
 from warpfactor.register.linear_params import MOTIONS, Motion, centre_of, restrict, strain
 from warpfactor.register.linear_solve import Solver
@@ -324,6 +324,16 @@ def test_in_2d_nothing_couples_z(dof):
     noisy = transform(rotation((1e-9, -1e-9, 1), 20), [3, 2, 1e-12], grid)
     found = restrict(noisy, dof, grid)
     assert found[2].tolist() == found[:, 2].tolist() == [0, 0, 1, 0]
+
+
+def test_levels_that_were_made_before_change_nothing():
+    made = still_phantom(SHAPE)
+    grid = Grid.from_spacing(SHAPE, 2.0)
+    scene = make_scene(Image(made.fixed[None], grid), Image(made.moving[None].roll(2, 3), grid))
+    levels = Levels.of(scene, SETTINGS, OPS)
+    for start in (None, transform(np.eye(3), (3.0, 0.0, 0.0), grid)):
+        found = [register_linear(scene, settings=SETTINGS, ops=OPS, start=start, levels=k) for k in (levels, None)]
+        assert np.array_equal(found[0].matrix, found[1].matrix) and found[0].cost == found[1].cost
 
 
 def test_the_cost_before_is_that_of_the_start():

@@ -63,10 +63,11 @@ class Object:
 
     def share_inside(self, grid: Grid, matrix: Matrix) -> float:
         """Share of the object that a transform takes into a grid."""
-        index = grid.world_to_index(apply_matrix(matrix, self.points))
-        size = np.asarray(grid.shape)
+        through = np.linalg.solve(grid.matrix, matrix)
+        index = through[:3, :3] @ self.points.T + through[:3, 3:]
+        size = np.asarray(grid.shape)[:, None]
         inside = ((index >= -0.5) & (index <= size - 0.5)) | (size == 1)
-        return float(inside.all(axis=1).mean())
+        return float(inside.all(axis=0).mean())
 
 
 @dataclass(frozen=True)
@@ -86,10 +87,11 @@ class Overlap:
 
     def share(self, matrix: Matrix) -> float:
         """Between 0 and 1; a crop of the other image has 1 although most of the other one is outside it."""
-        return max(
-            self.fixed.share_inside(self.moving.grid, matrix),
-            self.moving.share_inside(self.fixed.grid, np.asarray(np.linalg.inv(matrix), dtype=np.float64)),
-        )
+        share = self.fixed.share_inside(self.moving.grid, matrix)
+        if share == 1:
+            return share
+        back = np.asarray(np.linalg.inv(matrix), dtype=np.float64)
+        return max(share, self.moving.share_inside(self.fixed.grid, back))
 
 
 def plain_starts(overlap: Overlap, names: Iterable[str]) -> list[Start]:

@@ -22,7 +22,7 @@ from warpfactor.register.initial import (
     shifted_starts,
     turned_starts,
 )
-from warpfactor.register.linear_cost import METRICS, linear_cost
+from warpfactor.register.linear_cost import METRICS, LinearCost, linear_cost
 from warpfactor.register.linear_params import MOTIONS, Motion, restrict
 from warpfactor.register.linear_solve import INTERRUPTED, LEAST_OVERLAP, Report, Solver
 from warpfactor.register.pair import Scene, finest_spacing, level_scene, stored
@@ -132,6 +132,34 @@ class LinearResult:
 Progress = Callable[[LinearRecord], None]
 
 
+@dataclass(frozen=True)
+class Levels:
+    """A scene made ready for searches.
+
+    Attributes:
+        scenes: its levels, coarse to fine.
+        costs: the metric on each of them.
+        overlap: of the objects in the images.
+    """
+
+    scenes: Sequence[Scene]
+    costs: Sequence[LinearCost]
+    overlap: Overlap
+
+    @classmethod
+    def of(cls, scene: Scene, settings: LinearSettings, ops: ModuleType) -> Levels:
+        scenes = _pyramid(scene, settings.levels, ops)
+        costs = [linear_cost(s, settings.metric, ops, window=settings.window, bins=settings.bins) for s in scenes]
+        return cls(scenes, costs, Overlap.of(scenes[0]))
+
+    def solvers(self, reference: Matrix, settings: LinearSettings) -> list[Solver]:
+        """One per level; strains are measured against `reference`."""
+        return [
+            Solver(scene, cost, self.overlap, reference, settings.prior, settings.tolerance)
+            for scene, cost in zip(self.scenes, self.costs, strict=True)
+        ]
+
+
 def register_linear(
     scene: Scene,
     *,
@@ -140,6 +168,7 @@ def register_linear(
     start: ArrayLike | None = None,
     progress: Progress | None = None,
     keep_interrupted: bool = False,
+    levels: Levels | None = None,
 ) -> LinearResult:
     """The transform of the group `settings.dof` that makes the images most alike.
 
@@ -150,12 +179,13 @@ def register_linear(
         start: 4x4, LPS mm, fixed to moving; the search for a start is left out.
         progress: called after every iteration of the stages, not of the search.
         keep_interrupted: let Ctrl-C end the run with the best transform so far, once there is one: not in the search.
+        levels: of the scene and these settings, if they were made before.
     """
-    levels = _pyramid(scene, settings.levels, ops)
-    overlap = Overlap.of(levels[0])
+    levels = levels or Levels.of(scene, settings, ops)
+    overlap = levels.overlap
     given = None if start is None else _given_start(start, settings.dof, scene.fixed_grid)
     reference = np.eye(4) if given is None else given.matrix
-    solvers = [_solver(level, settings, ops, overlap, reference) for level in levels]
+    solvers = levels.solvers(reference, settings)
     chosen, costs = _search(solvers[:2], settings) if given is None else _check(solvers[0], given)
     course = _Course(chosen.matrix, progress)
     try:
@@ -233,11 +263,6 @@ def _denoised(scene: Scene, ops: ModuleType) -> Scene:
         for image in (scene.pair.fixed, scene.pair.moving)
     ]
     return replace(scene, pair=replace(scene.pair, fixed=images[0], moving=images[1]))
-
-
-def _solver(scene: Scene, settings: LinearSettings, ops: ModuleType, overlap: Overlap, reference: Matrix) -> Solver:
-    cost = linear_cost(scene, settings.metric, ops, window=settings.window, bins=settings.bins)
-    return Solver(scene, cost, overlap, reference, settings.prior, settings.tolerance)
 
 
 def _stages(dof: str) -> tuple[str, ...]:
