@@ -19,10 +19,12 @@ from warpfactor.report.case import from_registration
 from warpfactor.report.coarse import Region, sample, shrink
 from warpfactor.report.likeness import local_correlation, shared_information
 from warpfactor.report.page import _iterations, _position
+from warpfactor.report.pick import at, nearest
 from warpfactor.report.planes import SLICES, choose_planes
-from warpfactor.report.regularity import COARSE, SHOWN_LIMIT, jacobian_of, measure
+from warpfactor.report.regularity import COARSE, SHOWN_LIMIT, jacobian_of, measure, return_of
 from warpfactor.report.sheets import Stack, encode, layout
 from warpfactor.report.views import show
+from warpfactor.resample import resample_through
 
 
 def whole(grid):
@@ -64,6 +66,32 @@ def test_slices_are_voxels_of_the_image_and_not_too_many():
         index = grid.world_to_index(plane.grid.index_to_world([(k, 0, 0) for k in range(count)]))[:, axis]
         assert np.allclose(index, index.round())
     assert 3 <= grid.world_to_index(planes[0].grid.index_to_world([(0, 0, 0)]))[0, 0] <= 7
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_voxels_that_are_pixels_are_taken_as_they_are(name, generator):
+    grid = GRIDS[name]
+    image = wf.Image(torch.rand((2, *grid.shape), generator=generator), grid)
+    still = wf.Affine(dimension=grid.ndim)
+    for plane in choose_planes(grid, whole(grid)):
+        for mode in ("linear", "nearest"):
+            place = still.on_grid(plane.grid)
+            wanted = resample_through(image, place, mode=mode, outside=-1.0).data
+            assert torch.allclose(at(image, place, mode=mode, outside=-1.0), wanted, atol=1e-6)
+    two_rows = np.eye(4)
+    two_rows[1, 3] = 2
+    moved = nearest(image, wf.Grid(grid.shape, grid.matrix @ two_rows, grid.ndim), outside=-1.0)
+    assert torch.equal(moved[:, :, :-2], image.data[:, :, 2:]) and bool((moved[:, :, -2:] == -1).all())
+
+
+def test_pixels_are_voxels_where_they_are_as_large():
+    grid = wf.Grid.from_spacing((40, 50, 60), (2.0, 1.0, 1.0))
+    axial, coronal, _ = choose_planes(grid, np.array([[3, 4, 5], [33, 35, 41]]))
+    index = grid.world_to_index(axial.grid.index_to_world([(0, 0, 0), (1, 7, 9)]))
+    assert np.allclose(index, index.round()) and axial.pixel_mm == pytest.approx(1)
+    assert axial.grid.shape[1:] == (36, 41), "the object and its margin"
+    index = grid.world_to_index(coronal.grid.index_to_world([(0, 0, 0)]))
+    assert np.allclose(index[0, 1:], index[0, 1:].round())
 
 
 def test_a_large_image_is_shown_smaller():
@@ -122,7 +150,7 @@ def test_regularity_agrees_with_the_figures_of_the_registration():
     pair = registered()
     case = from_registration(pair.found, fixed=pair.fixed, moving=pair.moving)
     region = Region.of(pair.fixed, None)
-    found = measure(case, region, jacobian_of(case.warp))
+    found = measure(case, region, jacobian_of(case.warp), return_of(case))
     figures = pair.found.figures.warp
     assert found.folded == figures.jacobian.folded_count == 0
     assert found.sd_log == figures.jacobian_foreground.sd_log
@@ -130,11 +158,27 @@ def test_regularity_agrees_with_the_figures_of_the_registration():
     assert found.displacement_mm == pytest.approx(figures.displacement_mm)
     assert found.inverse_vox == pytest.approx(figures.there_and_back_vox)
     other = replace(case, warp=wf.Warp(1.2 * case.warp.displacement, case.fixed_grid, "fixed", "fixed"))
-    stretched = measure(other, region, jacobian_of(other.warp))
+    stretched = measure(other, region, jacobian_of(other.warp), return_of(other))
     assert stretched.sd_log == pytest.approx(1.2 * found.sd_log, rel=0.15), "of the warp that is there"
+    assert stretched.displacement_mm.max == pytest.approx(1.2 * found.displacement_mm.max, rel=1e-5)
+    assert stretched.inverse_vox.mean > 2 * found.inverse_vox.mean
     assert len(found.counts) == 2 * SHOWN_LIMIT * COARSE
     assert found.counts.sum() == region.planes(slice(0, 32)).sum()
     assert found.percentiles[0] < 1 < found.percentiles[2]
+
+
+def test_the_error_of_an_inverse_is_shown_where_it_is():
+    pair = registered()
+    case = from_registration(pair.found, fixed=pair.fixed, moving=pair.moving)
+    wrong = case.inverse_warp.displacement.clone()
+    wrong[2, :, :, :16] += 1.5
+    case = replace(case, inverse_warp=replace(case.inverse_warp, displacement=wrong))
+    back = return_of(case)
+    shown = show(case, Region.whole(case.fixed_grid), jacobian_of(case.warp), back.errors_mm).maps["error"]
+    assert shown.high == pytest.approx(1.5 * 2.0, rel=0.1), "in mm"
+    slices = shown.stack.slices[0].astype(int)
+    assert slices[:, 10:-10, 2:10].mean() > 200 > 30 > slices[:, 10:-10, -10:-2].mean()
+    assert back.figures_vox.max == pytest.approx(1.5, rel=0.2)
 
 
 def test_maps_show_what_the_warp_does():
@@ -145,7 +189,7 @@ def test_maps_show_what_the_warp_does():
     found = wf.register(data[0].numpy(), data[0].numpy(), recipe="rigid", overrides={"linear.iterations": [1, 1, 1]})
     case = from_registration(found, fixed=wf.Image(data, grid), moving=wf.Image(data, grid))
     case = replace(case, warp=wf.Warp(field, grid, "fixed", "fixed"), fixed_grid=grid)
-    views = show(case, Region.whole(grid), jacobian_of(case.warp))
+    views = show(case, Region.whole(grid), jacobian_of(case.warp), None)
     shown = views.maps["jacobian"]
     level = views.maps["jacobian"].stack.slices[0][:, 3:-3, 3:-3]
     assert np.allclose(level / 255 * (shown.high - shown.low) + shown.low, math.log2(1.5), atol=0.02)

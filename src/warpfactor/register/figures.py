@@ -89,26 +89,44 @@ def measure(
 
 def displacement_figures(field: Tensor, grid: Grid) -> ErrorFigures:
     """Of the length in mm of a (3, *grid.shape) displacement in voxels."""
-    return inverse_consistency(_lengths(field, _gram(grid)))
+    return inverse_consistency(lengths_mm(field, grid))
 
 
 def round_trip_vox(first: Tensor, second: Tensor, ops: ModuleType) -> ErrorFigures:
     """Of |first(x) + second(x + first(x))| in voxels, where x + first(x) is in the image."""
-    return _trip_figures(first, second, np.eye(3), ops)
+    return _inside_figures(*ops.round_trip(first, second, np.eye(3)))
+
+
+def round_trip_map(first: Tensor, second: Tensor, grid: Grid, ops: ModuleType) -> tuple[ErrorFigures, Tensor]:
+    """Figures of |first(x) + second(x + first(x))| in voxels, and (D, H, W) what it is in mm.
+
+    Where x + first(x) is not in the image, the map is NaN.
+    """
+    found, inside = ops.round_trip(first, second, np.eye(3))
+    voxels = _inside_figures(found, inside)
+    side_mm = _cube_side(_gram(grid))
+    lengths_mm = ops.round_trip(first, second, _gram(grid))[0] if side_mm is None else found.mul_(side_mm)
+    return voxels, lengths_mm.masked_fill_(~inside, math.nan)
 
 
 def round_trip(first: Tensor, second: Tensor, grid: Grid, ops: ModuleType) -> tuple[ErrorFigures, ErrorFigures]:
     """Figures of |first(x) + second(x + first(x))| in voxels and mm, where x + first(x) is in the image."""
     voxels, gram = round_trip_vox(first, second, ops), _gram(grid)
-    square = float(gram[0, 0])
-    if np.allclose(gram, square * np.eye(3), rtol=NEGLIGIBLE, atol=NEGLIGIBLE * square):
-        return voxels, ErrorFigures(*(math.sqrt(square) * value for value in voxels))
-    return voxels, _trip_figures(first, second, gram, ops)
+    side_mm = _cube_side(gram)
+    if side_mm is not None:
+        return voxels, ErrorFigures(*(side_mm * value for value in voxels))
+    return voxels, _inside_figures(*ops.round_trip(first, second, gram))
 
 
-def _trip_figures(first: Tensor, second: Tensor, gram: Matrix, ops: ModuleType) -> ErrorFigures:
-    lengths, inside = ops.round_trip(first, second, gram)
+def _inside_figures(lengths: Tensor, inside: Tensor) -> ErrorFigures:
     return inverse_consistency(lengths, inside if bool(inside.any()) else None)
+
+
+def _cube_side(gram: Matrix) -> float | None:
+    """Side in mm of voxels that are cubes; None if they are not."""
+    square = float(gram[0, 0])
+    cubes = np.allclose(gram, square * np.eye(3), rtol=NEGLIGIBLE, atol=NEGLIGIBLE * square)
+    return math.sqrt(square) if cubes else None
 
 
 def _gram(grid: Grid) -> Matrix:
@@ -117,8 +135,9 @@ def _gram(grid: Grid) -> Matrix:
     return gram
 
 
-def _lengths(field: Tensor, gram: Matrix) -> Tensor:
-    """(D, H, W) square root of uᵀ G u."""
+def lengths_mm(field: Tensor, grid: Grid) -> Tensor:
+    """(D, H, W) length in mm of a (3, *grid.shape) displacement in voxels: the square root of uᵀ G u."""
+    gram = _gram(grid)
     total = torch.zeros_like(field[0])
     for a, b in itertools.product(range(3), repeat=2):
         if abs(gram[a, b]) > NEGLIGIBLE * np.trace(gram):

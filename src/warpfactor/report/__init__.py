@@ -27,7 +27,7 @@ from warpfactor.report.checks import judge
 from warpfactor.report.coarse import Region
 from warpfactor.report.likeness import align
 from warpfactor.report.page import render
-from warpfactor.report.regularity import jacobian_of, measure
+from warpfactor.report.regularity import jacobian_of, measure, return_of
 from warpfactor.report.summary import REPORT, read_facts
 from warpfactor.report.verdict import Check, Verdict
 from warpfactor.report.views import show
@@ -130,9 +130,10 @@ def _report(case: Case) -> Report:
     with _one_torch_thread():
         image = case.fixed if case.fixed is not None else case.warped
         region = Region.whole(case.fixed_grid) if image is None else Region.of(image, case.fixed_mask)
-        jacobian = jacobian_of(case.warp)
-        views = show(case, region, jacobian)
-        regularity = measure(case, region, jacobian)
+        jacobian, back = jacobian_of(case.warp), return_of(case)
+        views = show(case, region, jacobian, back and back.errors_mm)
+        regularity = measure(case, region, jacobian, back)
+        del jacobian, back
         alignment = align(case)
         verdict = judge(case, alignment, regularity, object_mm=region.size_mm(case.fixed_grid))
         return Report(render(case, views, alignment, regularity, verdict), verdict)

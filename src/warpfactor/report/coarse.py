@@ -17,6 +17,8 @@ from warpfactor.grid import Grid, slabs
 from warpfactor.image import Image
 from warpfactor.register.initial import foreground
 from warpfactor.register.pair import Scene, level_shape, make_scene
+from warpfactor.report.pick import at
+from warpfactor.resample import VoxelMap
 from warpfactor.transform import Affine, Transform
 
 REGION_POINTS = 100_000  # voxels of the coarse mask of what an image shows
@@ -92,19 +94,26 @@ def shrink(image: Image, spacing_mm: float) -> Image:
 
 
 def sample(
-    image: Image, transform: Transform, grid: Grid, *, outside: float = math.nan, slices: bool = False
+    image: Image,
+    transform: Transform,
+    grid: Grid,
+    *,
+    outside: float = math.nan,
+    slices: bool = False,
+    place: VoxelMap | None = None,
 ) -> Tensor:
     """(C, *grid.shape) of an image through a transform, averaged over each voxel of `grid` that is coarser than it.
 
     Args:
         slices: the first axis of `grid` counts slices far apart, which stay thin.
+        place: the transform on `grid`, if it was made before.
     """
     ratios = [coarse / fine for coarse, fine in zip(grid.spacing_mm, _steps(image.grid, grid), strict=True)]
     counts = [min(MOST_SAMPLES, max(1, round(r))) if n > 1 else 1 for r, n in zip(ratios, grid.shape, strict=True)]
     if slices:
         counts[0] = 1
     if max(counts) == 1:
-        return transform.resample(image, grid, outside=outside).data
+        return at(image, place or transform.on_grid(grid), outside=outside)
     fine = grid.scaled(shape=[n * k for n, k in zip(grid.shape, counts, strict=True)])
     return avg_pool3d(transform.resample(image, fine, outside=outside).data[None], counts)[0]
 

@@ -20,6 +20,7 @@ SLICES = 25  # at most, per plane
 PIXELS = 800_000  # of all slices of a plane together: seven stacks of three planes stay below 5 MB
 FLAT_PIXELS = 900_000  # of an image that has one slice only
 MARGIN = 0.06  # of the object's size around it
+SAME_SIZE = 1e-4  # by how much pixels and voxels of one size may differ
 TILE = 8  # pixels: a JPEG block; slices side by side on a sheet must not share one
 
 
@@ -135,8 +136,11 @@ def _span(size: int, box: NDArray[np.int64]) -> tuple[float, float]:
 
 
 def _pixels(span: tuple[float, float], spacing: float, pixel: float, sign: int) -> _Run:
+    """Pixels over a span; voxels of the image itself if they are as large."""
     low, high = span
-    step = pixel / spacing
+    own = math.isclose(pixel, spacing, rel_tol=SAME_SIZE)
+    step = 1.0 if own else pixel / spacing
     count = max(1, round((high - low + 1) / step))
     first = (low + high) / 2 - (count - 1) / 2 * step
+    first = round(first) if own else first
     return _Run(first if sign > 0 else first + (count - 1) * step, sign * step, count)

@@ -1,13 +1,14 @@
 """How regular a warp is, from the field itself: folds, changes of volume, displacement, and how well it is undone.
 
-result.json has such figures too, but a report must speak of the files as they are now: figures of the object are taken
-from there only if they are of this warp, and the others are computed as they were.
+result.json has such figures too, but a report must speak of the files as they are now: figures of the warp are taken
+from there only if they are of this one, and those of its inverse are computed as they were.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from warpfactor import kernels
 from warpfactor.grid import slabs
 from warpfactor.image import Image
 from warpfactor.quality import ErrorFigures
-from warpfactor.register.figures import displacement_figures, round_trip_vox
+from warpfactor.register.figures import displacement_figures, round_trip_map
 from warpfactor.report.case import Case
 from warpfactor.report.coarse import Region
 from warpfactor.transform import Warp
@@ -60,22 +61,47 @@ def jacobian_of(warp: Warp | None) -> Image | None:
     return Image(kernels.select("cpu").jacobian_determinant(_single(warp))[None], warp.grid, "jacobian")
 
 
-def measure(case: Case, region: Region, jacobian: Image | None) -> Regularity | None:
-    """None without a warp."""
+class Return(NamedTuple):
+    """How well an inverse undoes a warp: figures over the image, and where it misses by how many mm.
+
+    Where the warp leaves the image, the map is NaN.
+    """
+
+    figures_vox: ErrorFigures
+    errors_mm: Image
+
+
+def return_of(case: Case) -> Return | None:
+    """Of the warp's inverse; None without one on the same grid."""
+    warp, inverse = case.warp, case.inverse_warp
+    if warp is None or inverse is None or inverse.displacement.shape != warp.displacement.shape:
+        return None
+    figures, errors = round_trip_map(_single(warp), _single(inverse), warp.grid, kernels.select("cpu"))
+    return Return(figures, Image(errors[None], warp.grid, "error"))
+
+
+def measure(case: Case, region: Region, jacobian: Image | None, back: Return | None) -> Regularity | None:
+    """None without a warp.
+
+    Args:
+        region: what the fixed image shows.
+        jacobian: determinant of the warp.
+        back: of its inverse, if it has one.
+    """
     if case.warp is None or jacobian is None:
         return None
     determinant = jacobian.data[0].numpy()
     counts, folded_inside, inside = _histogram(determinant, region)
-    field = _single(case.warp)
-    sd_log, percentiles = _known(case, determinant) or (_spread(counts), _percentiles(counts))
+    known = _known(case, determinant)
+    sd_log, percentiles = known[:2] if known else (_spread(counts), _percentiles(counts))
     return Regularity(
         folded=determinant.size - int(np.count_nonzero(determinant > 0)),
         voxels=determinant.size,
         folded_share=folded_inside / max(inside, 1),
         sd_log=sd_log,
         percentiles=percentiles,
-        displacement_mm=displacement_figures(field, case.warp.grid),
-        inverse_vox=_inverse_error(field, case.inverse_warp),
+        displacement_mm=known[2] if known else displacement_figures(_single(case.warp), case.warp.grid),
+        inverse_vox=None if back is None else back.figures_vox,
         counts=_shown(counts),
     )
 
@@ -84,23 +110,19 @@ def _single(warp: Warp) -> Tensor:
     return warp.displacement.to(torch.float32).contiguous()
 
 
-def _inverse_error(field: Tensor, inverse: Warp | None) -> ErrorFigures | None:
-    """None without an inverse on the same grid."""
-    if inverse is None or inverse.displacement.shape != field.shape:
-        return None
-    return round_trip_vox(field, _single(inverse), kernels.select("cpu"))
-
-
-def _known(case: Case, determinant: NDArray[np.float32]) -> tuple[float, tuple[float, float, float]] | None:
-    """SD of the logarithm and percentiles in the object as result.json has them, if they are of this warp."""
+def _known(
+    case: Case, determinant: NDArray[np.float32]
+) -> tuple[float, tuple[float, float, float], ErrorFigures] | None:
+    """SD of the logarithm, percentiles in the object, displacement: as result.json has them, if it is of this warp."""
     figures = case.entries["figures"]
     image, inside = (figures.get(f"warp_jacobian_determinant_in_{name}") for name in ("image", "fixed_foreground"))
-    if not image or not inside:
+    moved = figures.get("warp_displacement_mm")
+    if not image or not inside or not moved:
         return None
     if not math.isclose(float(determinant.min()), image["minimum"], rel_tol=SAME, abs_tol=SAME):
         return None
     low, middle, high = (float(inside["percentiles"][name]) for name in ("p1", "p50", "p99"))
-    return float(inside["sd_log"]), (low, middle, high)
+    return float(inside["sd_log"]), (low, middle, high), ErrorFigures(**moved)
 
 
 def _histogram(determinant: NDArray[np.float32], region: Region) -> tuple[NDArray[np.int64], int, int]:

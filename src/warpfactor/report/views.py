@@ -6,6 +6,7 @@ import base64
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -15,17 +16,20 @@ from torch import Tensor
 
 from warpfactor.grid import Grid
 from warpfactor.image import Image
+from warpfactor.register.figures import lengths_mm
 from warpfactor.report.case import Case
 from warpfactor.report.coarse import Region, parts, sample
+from warpfactor.report.pick import at, nearest
 from warpfactor.report.planes import Plane, choose_planes
 from warpfactor.report.sheets import Bytes, Stack
-from warpfactor.resample import VoxelMap, resample_through
+from warpfactor.resample import VoxelMap
 from warpfactor.transform import Affine, Transform, Warp
 
 WINDOW = (0.005, 0.997)  # quantiles that become black and white
 LINES = 40  # of the deformed grid, along the longer side of a picture
 LOG_RANGE = 2.0  # of the base-2 logarithm of the Jacobian: from a quarter to four times the volume
 TOP = 0.997  # quantile of a map that has the last colour
+ENOUGH = 400_000  # values by which a quantile is found
 LEAST_ERROR_VOX = 0.25  # an inverse error below this is not made to look large
 
 
@@ -71,31 +75,47 @@ class Views:
     lines: Sequence[Lines]
 
 
-def show(case: Case, region: Region, jacobian: Image | None) -> Views:
+def show(case: Case, region: Region, jacobian: Image | None, errors_mm: Image | None) -> Views:
     """All pictures of a case.
 
     Args:
         region: what the fixed image shows.
         jacobian: determinant of its warp, if it has one.
+        errors_mm: by how much the inverse misses, if it has one.
     """
     planes = choose_planes(case.fixed_grid, region.box())
-    images = _image_stacks(case, planes)
+    fields = [[_field(case.warp, part) for part in parts(plane.grid)] for plane in planes]
+    images = _image_stacks(case, fields)
     if case.warp is None or jacobian is None:
         return Views(planes, images, {}, None, ())
-    made = [_on_plane(case.warp, case.inverse_warp, jacobian, plane.grid) for plane in planes]
+    made = [_on_plane(plane, jacobian, errors_mm) for plane in fields]
     maps = {
         "jacobian": Map(Stack("jacobian", [part.jacobian for part in made]), -LOG_RANGE, LOG_RANGE),
         "displacement": _length_map("displacement", [part.lengths_mm for part in made]),
     }
-    if case.inverse_warp is not None:
+    if errors_mm is not None:
         least = LEAST_ERROR_VOX * min(case.fixed_grid.spacing_mm)
         maps["error"] = _length_map("error", [part.errors_mm for part in made], least)
     folds = Stack("folds", [part.folds for part in made], exact=True)
     return Views(planes, images, maps, folds, [part.lines for part in made])
 
 
-def _image_stacks(case: Case, planes: Sequence[Plane]) -> list[Stack]:
-    """The fixed image, and the moving one under every transform that changes something."""
+def _field(warp: Warp | None, grid: Grid) -> VoxelMap:
+    """A warp on some slices; it stays zero outside its own grid."""
+    still = VoxelMap(grid, None, np.eye(4))
+    if warp is None:
+        return still
+    steps = at(Image(warp.displacement, warp.grid), still, outside=0.0)
+    turn = np.linalg.solve(grid.matrix[:3, :3], warp.grid.matrix[:3, :3])
+    return still._replace(displacement=torch.einsum("ab,bzyx->azyx", torch.from_numpy(turn).float(), steps))
+
+
+def _image_stacks(case: Case, planes: Sequence[Sequence[VoxelMap]]) -> list[Stack]:
+    """The fixed image, and the moving one under every transform that changes something.
+
+    Args:
+        planes: the warp on the parts of each plane.
+    """
     still = Affine(dimension=case.fixed_grid.ndim)
     stacks = [] if case.fixed is None else _grey([("fixed", case.fixed, still)], planes)
     if case.after is None:
@@ -109,25 +129,34 @@ def _image_stacks(case: Case, planes: Sequence[Plane]) -> list[Stack]:
     return [*stacks, *_grey(shown, planes)]
 
 
-def _grey(shown: Sequence[tuple[str, Image, Transform]], planes: Sequence[Plane]) -> list[Stack]:
+def _grey(shown: Sequence[tuple[str, Image, Transform]], planes: Sequence[Sequence[VoxelMap]]) -> list[Stack]:
     """Stacks of one image under several transforms, all with the window of the first one in the first plane."""
-    _, image, transform = shown[0]
-    first = torch.cat([_sampled(image, transform, part) for part in parts(planes[0].grid)])
-    known = first[torch.isfinite(first)].numpy()
-    low, high = np.quantile(known, WINDOW).tolist() if known.size else (0.0, 1.0)
-    return [
-        Stack(name, [_grey_plane(image, transform, plane.grid, low, high) for plane in planes])
-        for name, image, transform in shown
-    ]
+    low = high = math.nan
+    stacks = []
+    for name, image, transform in shown:
+        slices = []
+        for plane in planes:
+            values = torch.cat([_sampled(image, transform, part) for part in plane])
+            if math.isnan(low):
+                low, high = _quantiles([values.numpy()], WINDOW) or (0.0, 1.0)
+            slices.append(_levels(values, low, high))
+        stacks.append(Stack(name, slices))
+    return stacks
 
 
-def _grey_plane(image: Image, transform: Transform, grid: Grid, low: float, high: float) -> Bytes:
-    return np.concatenate([_levels(_sampled(image, transform, part), low, high) for part in parts(grid)])
+def _quantiles(values: Sequence[NDArray[np.float32]], shares: Sequence[float]) -> list[float]:
+    """Of what is known among many values, from enough of them; none if nothing is."""
+    step = 1 + sum(part.size for part in values) // ENOUGH
+    some = np.concatenate([part.ravel()[::step] for part in values])
+    known = some[np.isfinite(some)]
+    return np.quantile(known, shares).tolist() if known.size else []
 
 
-def _sampled(image: Image, transform: Transform, grid: Grid) -> Tensor:
-    """(slice, row, column) of the first channel."""
-    return sample(_one(image), transform, grid, slices=True)[0]
+def _sampled(image: Image, transform: Transform, part: VoxelMap) -> Tensor:
+    """(slice, row, column) of the first channel; `part` has the warp, for transforms that begin with it."""
+    first, *rest = transform.parts
+    place = reduce(lambda there, then: then.follow(there), rest, part) if isinstance(first, Warp) else None
+    return sample(_one(image), transform, part.grid, slices=True, place=place)[0]
 
 
 def _one(image: Image) -> Image:
@@ -151,55 +180,33 @@ class _OnPlane:
     lines: Lines
 
 
-def _on_plane(warp: Warp, inverse: Warp | None, jacobian: Image, grid: Grid) -> _OnPlane:
-    """Slice by slice, since a whole plane of vectors is large."""
-    pitch = max(2, math.ceil(max(grid.shape[1:]) / LINES))
-    still = Affine(dimension=grid.ndim)
+def _on_plane(plane: Sequence[VoxelMap], jacobian: Image, errors_mm: Image | None) -> _OnPlane:
+    """Part by part, since a whole plane of vectors is large."""
+    pitch = max(2, math.ceil(max(plane[0].grid.shape[1:]) / LINES))
     found = []
-    for part in parts(grid):
-        place = warp.on_grid(part)
-        assert place.displacement is not None
+    for grid, field, _ in plane:
+        assert field is not None
         # One voxel for each pixel: an average would hide a fold.
-        determinant = still.resample(jacobian, part, mode="nearest", outside=1.0).data[0]
-        error = np.zeros(part.shape, np.float32)
-        if inverse is not None:
-            error = lengths_mm(round_trip(place, inverse, jacobian), part)
+        determinant = nearest(jacobian, grid, outside=1.0)[0]
+        error = torch.zeros(grid.shape) if errors_mm is None else nearest(errors_mm, grid)[0]
         logs = determinant.clamp(min=2.0**-LOG_RANGE).log2()
         found.append(
             (
                 _levels(logs, -LOG_RANGE, LOG_RANGE),
                 np.where(determinant.numpy() <= 0, 255, 0).astype(np.uint8),
-                lengths_mm(place.displacement, part),
-                error,
-                place.displacement[1:, :, pitch // 2 :: pitch, pitch // 2 :: pitch].permute(1, 2, 3, 0).numpy().copy(),
+                lengths_mm(field, grid).numpy(),
+                error.numpy(),
+                field[1:, :, pitch // 2 :: pitch, pitch // 2 :: pitch].permute(1, 2, 3, 0).numpy().copy(),
             )
         )
     levels, folds, lengths, errors, steps = (np.concatenate(column) for column in zip(*found, strict=True))
     return _OnPlane(levels, folds, lengths, errors, _lines(steps, pitch))
 
 
-def round_trip(there: VoxelMap, inverse: Warp, jacobian: Image) -> Tensor:
-    """(3, *grid.shape) what is left of x after going there and back, in voxels of the grid; NaN where it leaves."""
-    back = inverse.follow(there).displacement
-    assert back is not None
-    stays = torch.isfinite(resample_through(jacobian, there, outside=math.nan).data[0])
-    return torch.where(stays, back, math.nan)
-
-
 def _length_map(name: str, lengths: Sequence[NDArray[np.float32]], least: float = 0.0) -> Map:
     """Lengths in mm as levels from zero to nearly the longest, or to `least`."""
-    known = np.concatenate([part[np.isfinite(part)] for part in lengths])
-    high = max(float(np.quantile(known, TOP)) if known.size else 0.0, least, 1e-6)
+    high = max(*_quantiles(lengths, (TOP,)), least, 1e-6)
     return Map(Stack(name, [_levels(torch.from_numpy(part), 0.0, high) for part in lengths]), 0.0, high)
-
-
-def lengths_mm(field: Tensor, grid: Grid) -> NDArray[np.float32]:
-    """(D, H, W) lengths in mm of a displacement in voxels of `grid`."""
-    squared = torch.zeros_like(field[0], dtype=torch.float32)
-    for row in grid.matrix[:3, :3].tolist():
-        squared += sum(weight * part for weight, part in zip(row, field, strict=True)).square_()
-    lengths: NDArray[np.float32] = squared.sqrt_().numpy()
-    return lengths
 
 
 def _lines(steps: NDArray[np.float32], pitch: int) -> Lines:
