@@ -14,7 +14,7 @@ from PIL import Image as Picture
 import warpfactor as wf
 from geometries import GRIDS
 from pages import FLAT, registered
-from warpfactor.report import charts
+from warpfactor.report import charts, likeness
 from warpfactor.report.case import from_registration
 from warpfactor.report.coarse import Region, sample, shrink
 from warpfactor.report.likeness import local_correlation, shared_information
@@ -23,6 +23,7 @@ from warpfactor.report.pick import at, nearest
 from warpfactor.report.planes import SLICES, choose_planes
 from warpfactor.report.regularity import COARSE, SHOWN_LIMIT, jacobian_of, measure, return_of
 from warpfactor.report.sheets import Stack, encode, layout
+from warpfactor.report.verdict import grade
 from warpfactor.report.views import show
 from warpfactor.resample import resample_through
 
@@ -144,6 +145,23 @@ def test_measures_of_likeness_do_not_mind_the_contrast(generator):
     assert shared_information(image.ravel().numpy(), other.ravel().numpy()) < 0.02
     assert local_correlation(image, -2 * image, everywhere) > 0.97
     assert local_correlation(image, other, everywhere) < 0.2
+
+
+@pytest.mark.parametrize("mirrored", [False, True])
+def test_a_straight_fit_is_made_only_if_a_mirrored_one_looks_better(mirrored, monkeypatch):
+    pair = registered(mirrored=mirrored)
+    case = from_registration(pair.found, fixed=pair.fixed, moving=pair.moving)
+    fits, fit = [], likeness._fit
+    monkeypatch.setattr(likeness, "_fit", lambda *given: fits.append(given) or fit(*given))
+    gain = likeness._mirror_gain(case, "lncc", "mirror")
+    assert (len(fits), grade(gain, "mirror") != "green") == ((2, True) if mirrored else (1, False))
+
+
+def test_only_likeness_that_is_shown_has_a_correlation():
+    pair = registered()
+    found = likeness.align(from_registration(pair.found, fixed=pair.fixed, moving=pair.moving))
+    assert found.after.correlation > found.before.correlation > 0
+    assert all(math.isnan(part.correlation) for part in (found.chance, found.affine, found.fresh))
 
 
 def test_regularity_agrees_with_the_figures_of_the_registration():

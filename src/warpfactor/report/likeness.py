@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,12 +20,13 @@ from warpfactor.errors import InputError
 from warpfactor.grid import Matrix
 from warpfactor.image import Image
 from warpfactor.register.initial import foreground
-from warpfactor.register.linear import LinearSettings, register_linear
-from warpfactor.register.linear_cost import linear_cost
+from warpfactor.register.linear import Levels, LinearSettings, register_linear
 from warpfactor.register.linear_params import MOTIONS
+from warpfactor.register.linear_solve import LEAST_OVERLAP
 from warpfactor.register.pair import Scene
 from warpfactor.report.case import Case
 from warpfactor.report.coarse import coarse_scene, shrink_mask
+from warpfactor.report.verdict import GREEN, grade
 from warpfactor.resample import resample_through
 from warpfactor.transform import Affine, Transform
 
@@ -38,6 +39,8 @@ QUIET = 1e-3  # variance of windows that show nothing, in units of the image's o
 SHIFT = 0.1  # of the object's size: what is as alike as this was not aligned at all
 FEWEST = 50  # voxels that can be compared
 ONE_CONTRAST = ("lncc", "ncc", "mse")
+SEARCH_TOLERANCE = 1e-3  # a step that promises less ends a search: a second opinion counts if it is far better
+MIRROR_TOLERANCE = 1e-4  # here a hundredth counts
 TWO_LEVELS = 32  # voxels along the shortest axis from which a search begins at half the resolution
 
 
@@ -48,12 +51,12 @@ class Likeness:
     Attributes:
         coverage: share of the fixed object that lies inside the moving image.
         information: what they say about each other, 0 to 1: 2 I(F, M) / (H(F) + H(M)).
-        correlation: mean squared correlation in small windows, 0 to 1.
+        correlation: mean squared correlation in small windows, 0 to 1; NaN where nobody asks for it.
     """
 
     coverage: float
     information: float
-    correlation: float
+    correlation: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ class Alignment:
         chance: after the whole one and a shift by a tenth of the object: how alike these images are anyway.
         fresh: under the linear transform that a new, coarse search finds.
         mirror_gain: by which share a mirrored moving image lowers the cost of a linear fit (MI: adds to what is
-            shared); negative if it is worse.
+            shared); negative if it is worse. No more than this, if that is below the limit.
         mirror_limit: name of the limit that holds for it.
     """
 
@@ -89,19 +92,29 @@ def align(case: Case) -> Alignment | None:
     mask = None if case.moving is None else shrink_mask(case.moving_mask, scene.moving_grid)
     counts = None if mask is None else Image(mask.data.float(), mask.grid)
     view = _View(scene, foreground(scene.pair.fixed, scene.pair.fixed_mask), counts)
-    after, chance = view.likeness(transform), view.chance(transform)
+    moved = view.through(transform)
+    after, chance = view.compare(moved, correlate=True), view.chance(moved)
     if case.moving is None:
         return Alignment(None, None, after, chance)
     metric, dof = _metric(case.entries), _dof(case.entries)
+    limit = "mirror_mi" if metric == "mi" else "mirror_flat" if case.fixed_grid.shape[0] == 1 else "mirror"
     return Alignment(
-        before=view.likeness(Affine(dimension=case.affine.ndim)),
-        affine=view.likeness(case.affine),
+        before=view.compare(view.through(Affine(dimension=case.affine.ndim)), correlate=True),
+        affine=view.compare(view.through(case.affine)),
         after=after,
         chance=chance,
         fresh=_second_opinion(case, view, metric, dof),
-        mirror_gain=_mirror_gain(case, metric),
-        mirror_limit="mirror_mi" if metric == "mi" else "mirror_flat" if case.fixed_grid.shape[0] == 1 else "mirror",
+        mirror_gain=_mirror_gain(case, metric, limit),
+        mirror_limit=limit,
     )
+
+
+class _Moved(NamedTuple):
+    """The moving image on the fixed grid, where it is known, and where it is and counts; (D, H, W) each."""
+
+    image: Tensor
+    inside: Tensor
+    counts: Tensor
 
 
 @dataclass(frozen=True)
@@ -115,23 +128,19 @@ class _View:
     where: Tensor
     counts: Image | None
 
-    def likeness(self, transform: Transform) -> Likeness:
-        return self._compare(*self._through(transform))
-
-    def chance(self, transform: Transform) -> Likeness:
+    def chance(self, moved: _Moved) -> Likeness:
         """Mean over shifts along each axis, to and fro."""
-        moved, inside, counts = self._through(transform)
         points = self.where.nonzero()
         extent = (points.amax(0) - points.amin(0) + 1).tolist()
         found = []
         for axis, length in enumerate(extent):
             step = max(1, round(SHIFT * length))
-            if moved.shape[axis] > step:
-                found += [self._compare(*(t.roll(s, axis) for t in (moved, inside, counts))) for s in (-step, step)]
-        return Likeness(*(float(np.mean([getattr(f, name) for f in found])) for name in Likeness.__annotations__))
+            if self.where.shape[axis] > step:
+                found += [self.compare(_Moved(*(t.roll(s, axis) for t in moved))) for s in (-step, step)]
+        return Likeness(*(float(np.mean([getattr(f, name) for f in found])) for name in ("coverage", "information")))
 
-    def _through(self, transform: Transform) -> tuple[Tensor, Tensor, Tensor]:
-        """The moving image on the fixed grid, where it is known, and where it is and counts."""
+    def through(self, transform: Transform) -> _Moved:
+        """The moving image on the fixed grid."""
         moving = Image(self.scene.pair.moving, self.scene.moving_grid)
         known = self.scene.pair.moving_mask
         place = transform.on_grid(self.scene.fixed_grid)
@@ -143,16 +152,17 @@ class _View:
         counts = inside
         if self.counts is not None:
             counts = inside & (resample_through(self.counts, place).data[0] > 0.5)
-        return torch.nan_to_num(moved), inside, counts
+        return _Moved(torch.nan_to_num(moved), inside, counts)
 
-    def _compare(self, moved: Tensor, inside: Tensor, counts: Tensor) -> Likeness:
-        coverage = float((self.where & inside).sum() / self.where.sum())
-        shared = self.where & counts
+    def compare(self, moved: _Moved, *, correlate: bool = False) -> Likeness:
+        coverage = float((self.where & moved.inside).sum() / self.where.sum())
+        shared = self.where & moved.counts
         if int(shared.sum()) < FEWEST:
             return Likeness(coverage, 0.0, 0.0)
         fixed = self.scene.pair.fixed[0]
-        information = shared_information(fixed[shared].numpy(), moved[shared].numpy())
-        return Likeness(coverage, information, local_correlation(fixed, moved, shared))
+        information = shared_information(fixed[shared].numpy(), moved.image[shared].numpy())
+        correlation = local_correlation(fixed, moved.image, shared) if correlate else math.nan
+        return Likeness(coverage, information, correlation)
 
 
 def shared_information(a: NDArray[Any], b: NDArray[Any]) -> float:
@@ -206,18 +216,33 @@ def _dof(entries: Mapping[str, Any]) -> str:
 def _second_opinion(case: Case, view: _View, metric: str, dof: str) -> Likeness | None:
     """How alike the images are under a linear transform searched for from scratch."""
     scene = _scene(case, SEARCH_POINTS)
-    matrix = None if scene is None else _fit(scene, metric, dof, None)[0]
-    return None if matrix is None else view.likeness(Affine(matrix, dimension=case.affine.ndim))
+    if scene is None:
+        return None
+    matrix, _ = _fit(scene, _settings(scene, metric, dof, SEARCH_TOLERANCE), None)
+    return None if matrix is None else view.compare(view.through(Affine(matrix, dimension=case.affine.ndim)))
 
 
-def _mirror_gain(case: Case, metric: str) -> float | None:
-    """1 - cost of a mirrored fit / cost of a straight one, each from the affine or from none; for MI see Alignment."""
+def _mirror_gain(case: Case, metric: str, limit: str) -> float | None:
+    """What a mirrored fit gains over a straight one, each from the affine or from none; see Alignment.
+
+    A straight fit costs no more than its start: if a mirrored one is no better than that, the start will do.
+    """
     scene = _scene(case, MIRROR_POINTS)
     if scene is None:
         return None
+    settings = _settings(scene, metric, "affine", MIRROR_TOLERANCE)
+    levels = Levels.of(scene, settings, kernels.select("cpu"))
     affine, reflection = case.affine.matrix, _reflection(scene)
-    _, straight = _fit(scene, metric, "affine", _better(scene, metric, affine, np.eye(4)))
-    _, mirrored = _fit(scene, metric, "affine", _better(scene, metric, affine @ reflection, reflection))
+    start, straight = _better(levels, affine, np.eye(4))
+    _, mirrored = _fit(scene, settings, _better(levels, affine @ reflection, reflection)[0], levels)
+    gain = _gain(metric, mirrored, straight)
+    if gain is None or grade(gain, limit) != GREEN:
+        gain = _gain(metric, mirrored, _fit(scene, settings, start, levels)[1])
+    return gain
+
+
+def _gain(metric: str, mirrored: float, straight: float) -> float | None:
+    """1 - cost / cost; of MI, the share by which the information is more; None if one does not exist."""
     if not (math.isfinite(mirrored) and math.isfinite(straight)):
         return None
     if metric == "mi":
@@ -226,11 +251,12 @@ def _mirror_gain(case: Case, metric: str) -> float | None:
     return 1 - mirrored / max(straight, 1e-9)
 
 
-def _better(scene: Scene, metric: str, first: Matrix, second: Matrix) -> Matrix:
-    """The one of two transforms that costs less."""
-    settings = LinearSettings()
-    cost = linear_cost(scene, metric, kernels.select("cpu"), window=settings.window, bins=BINS)
-    return min((first, second), key=lambda matrix: cost.evaluate(matrix).cost)
+def _better(levels: Levels, *matrices: Matrix) -> tuple[Matrix, float]:
+    """The transform that costs least at the finest level, and its cost; infinite for images that hardly overlap."""
+    finest, share = levels.costs[-1], levels.overlap.share
+    costs = [finest.evaluate(m).cost if share(m) >= LEAST_OVERLAP else math.inf for m in matrices]
+    best = int(np.argmin(costs))
+    return matrices[best], costs[best]
 
 
 def _reflection(scene: Scene) -> Matrix:
@@ -247,13 +273,18 @@ def _scene(case: Case, points: int) -> Scene | None:
     return coarse_scene(case.fixed, case.moving, case.fixed_mask, points, moving_mask=case.moving_mask)
 
 
-def _fit(scene: Scene, metric: str, dof: str, start: Matrix | None) -> tuple[Matrix | None, float]:
-    """A linear transform on coarse images and its cost; infinite if there is none."""
+def _settings(scene: Scene, metric: str, dof: str, tolerance: float) -> LinearSettings:
     shortest = min(n for n in scene.fixed_grid.shape if n > 1)
     levels, iterations = ((2, 1), (30, 10)) if shortest >= TWO_LEVELS else ((1,), (30,))
-    settings = LinearSettings(dof=dof, metric=metric, bins=BINS, levels=levels, iterations=iterations)
+    return LinearSettings(dof=dof, metric=metric, bins=BINS, levels=levels, iterations=iterations, tolerance=tolerance)
+
+
+def _fit(
+    scene: Scene, settings: LinearSettings, start: Matrix | None, levels: Levels | None = None
+) -> tuple[Matrix | None, float]:
+    """A linear transform on coarse images and its cost; infinite if there is none."""
     try:
-        found = register_linear(scene, settings=settings, ops=kernels.select("cpu"), start=start)
+        found = register_linear(scene, settings=settings, ops=kernels.select("cpu"), start=start, levels=levels)
     except InputError:  # no overlap
         return None, math.inf
     return found.matrix, found.cost
