@@ -165,7 +165,7 @@ def _one(image: Image) -> Image:
 
 def _levels(values: Tensor, low: float, high: float) -> Bytes:
     """Grey levels of values; what is not known is black."""
-    scaled = (torch.nan_to_num(values, nan=low) - low) * (255 / max(high - low, 1e-12))
+    scaled = torch.nan_to_num(values, nan=low).sub_(low).mul_(255 / max(high - low, 1e-12))
     return scaled.clamp_(0, 255).round_().to(torch.uint8).numpy()
 
 
