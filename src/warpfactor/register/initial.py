@@ -140,12 +140,13 @@ def shifted_starts(overlap: Overlap, start: Start) -> list[Start]:
     return found
 
 
-def foreground(image: Tensor, mask: Tensor | None) -> Tensor:
+def foreground(image: Tensor, mask: Tensor | None, borders: Sequence[float] | None = None) -> Tensor:
     """(D, H, W) bool: where a (C, D, H, W) image shows something inside its mask; never empty.
 
-    The threshold is that of a sample if the image is large.
+    The threshold is that of a sample if the image is large. `borders` are the background values of the channels; the
+    medians of their borders without.
     """
-    borders = [_border_value(channel, mask) for channel in image]
+    borders = [_border_value(channel, mask) for channel in image] if borders is None else borders
     threshold = _otsu(_difference([sampled(channel, mask, SAMPLES) for channel in image], borders).cpu().numpy())
     found = torch.empty_like(image[0], dtype=torch.bool)
     for planes in slabs(image.shape[1:]):
@@ -167,13 +168,13 @@ def _difference(channels: Iterable[Tensor], borders: Sequence[float]) -> Tensor:
 
 def _border_value(image: Tensor, mask: Tensor | None) -> float:
     """Median of the outermost valid voxels; of all valid ones if the mask has none at the border."""
-    values = _rim(image)
+    values = rim(image)
     if mask is not None:
-        values = values[_rim(mask) > 0]
+        values = values[rim(mask) > 0]
     return float((values if values.numel() else sampled(image, mask, SAMPLES)).median())
 
 
-def _rim(volume: Tensor) -> Tensor:
+def rim(volume: Tensor) -> Tensor:
     """The outermost voxels, (N,), each once; axes of one or two voxels have no inside and are passed over."""
     parts = []
     for axis in range(3):

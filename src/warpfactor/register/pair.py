@@ -92,7 +92,7 @@ def _standardize(
         raise InputError(f"{image.name}: no voxel is left{where} with a finite value; {what}.")
     scales = tuple(_scale(channel, valid, image.name) for channel in data)
     if valid is not None:
-        _fill(data, valid)
+        fill(data, valid)
     return data, None if valid is None else valid.to(torch.uint8), scales, nonfinite
 
 
@@ -120,7 +120,7 @@ def _scale(channel: Tensor, valid: Tensor | None, name: str) -> tuple[float, flo
     return mean * unit, sd * unit
 
 
-def _fill(data: Tensor, valid: Tensor) -> None:
+def fill(data: Tensor, valid: Tensor) -> None:
     """Continue the image smoothly into the voxels that do not count, in place.
 
     Blurs, pyramids and interpolation at the edge of a mask then see nothing of what lies beyond it.
