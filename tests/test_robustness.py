@@ -136,10 +136,9 @@ def _grown(mask, voxels):
 @pytest.mark.parametrize("dimension", SHAPES)
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_phantom_comes_nearer_to_its_true_warp(dimension, attack):
-    made, emptying = truth(dimension), attack == "emptied"
-    # A brain that ends in zeros looks so much rounder that the search for a start may turn it; see the test below.
-    found = wf.register(*ATTACKS[attack](*images_of(made)), initial=np.eye(4) if emptying else None)
-    assert_sound(found, limit_mm=25.0 if emptying else 10.0)
+    made = truth(dimension)
+    found = wf.register(*ATTACKS[attack](*images_of(made)))
+    assert_sound(found, limit_mm=10.0)
     seen = made.mask.clone()
     if attack in ("emptied", "cropped"):
         cut = cut_of(images_of(made)[1], AXIS)
@@ -147,7 +146,6 @@ def test_phantom_comes_nearer_to_its_true_warp(dimension, attack):
     assert error(found.transform, made, seen) < error(found.affine, made, seen)
 
 
-@pytest.mark.xfail(strict=True, reason="the search for a start takes a turned one, whose final cost is higher")
 def test_a_start_is_found_when_a_third_is_empty():
     made = truth("3-D")
     fixed, moving = images_of(made)
@@ -209,7 +207,7 @@ def dice(transform, fixed_labels, moving_labels):
 GAINS = {
     "snr-10": (0.12, 20),
     "snr-3": (0.06, 20),
-    "emptied": (0.02, 70),
+    "emptied": (0.10, 20),
     "cropped": (0.10, 20),
     "shaded": (0.12, 25),
     "ramped-y": (0.12, 25),

@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from warpfactor import kernels
+from warpfactor.errors import InputError
 from warpfactor.grid import Grid, Matrix
 from warpfactor.image import Image
 from warpfactor.register.figures import measure
 from warpfactor.register.initial import foreground
 from warpfactor.register.inputs import Initial, Inputs, Spacing, check_weights, load_initial, load_mask, load_pair
 from warpfactor.register.linear_solve import INTERRUPTED
+from warpfactor.register.missing import Gap, Lookout, gap_shares, without_background, without_gaps
 from warpfactor.register.pair import Scene, make_scene, stored
 from warpfactor.register.recipe import Recipe
 from warpfactor.register.recipes import recipe as find_recipe
@@ -121,6 +123,14 @@ class _Source:
     names: tuple[str, str]
 
 
+class _Aligned(NamedTuple):
+    """What the linear stages leave: the matrix, how they went, whether Ctrl-C ended them."""
+
+    matrix: Matrix
+    stages: list[Stage]
+    interrupted: bool
+
+
 @dataclass(frozen=True)
 class _Found:
     """What the stages leave: y = matrix (x + displacement(x)), how they went, where the fixed image shows something."""
@@ -131,6 +141,7 @@ class _Found:
     interrupted: bool
     foreground: Tensor | None
     nonfinite: tuple[int, int]
+    missing: tuple[float, float]
 
 
 def _recipe(spec: str | Recipe, overrides: Mapping[str, Any] | None, channel_weights: Sequence[float] | None) -> Recipe:
@@ -173,7 +184,13 @@ def _prepare(inputs: Inputs, recipe: Recipe, course: _Course) -> Scene:
 
 def _run_stages(scene: Scene, recipe: Recipe, start: Initial, course: _Course) -> _Found:
     linear = () if start.displacement is not None else recipe.linear
-    matrix, stages, interrupted = _run_linear_stages(scene, linear, start.matrix, course)
+    aligned = _run_linear_stages(scene, linear, start.matrix, course)
+    gaps: tuple[Gap, ...] = ()
+    if start.displacement is None and not aligned.interrupted:
+        aligned, gaps = _with_gaps(scene, linear, start.matrix, aligned, course)
+        scene = without_gaps(scene, gaps)
+        course.clock.lap("missing parts")
+    matrix, stages, interrupted = aligned
     displacement, where = start.displacement, None
     if displacement is not None or recipe.deformable is not None:
         where, stopped = insist(
@@ -198,13 +215,40 @@ def _run_stages(scene: Scene, recipe: Recipe, start: Initial, course: _Course) -
                 raise
             interrupted = True
         course.clock.lap("deformable")
-    return _Found(matrix, displacement, tuple(stages), interrupted, where, scene.nonfinite)
+    return _Found(matrix, displacement, tuple(stages), interrupted, where, scene.nonfinite, gap_shares(gaps))
 
 
-def _run_linear_stages(
-    scene: Scene, settings: Sequence[Any], start: Matrix | None, course: _Course
-) -> tuple[Matrix, list[Stage], bool]:
-    """The matrix, how the stages went, and whether Ctrl-C ended them; the best so far then holds."""
+def _with_gaps(
+    scene: Scene, settings: Sequence[Any], start: Matrix | None, first: _Aligned, course: _Course
+) -> tuple[_Aligned, tuple[Gap, ...]]:
+    """How the images lie on each other, and what is missing from them.
+
+    A part that is missing may have misled the linear stages. If there is one, or one object is much the smaller, they
+    run again without that image's background. What they find then holds if there is a gap, for a second time or at a
+    lower cost.
+    """
+    lookout = Lookout(scene)
+    gaps = lookout.gaps(first.matrix)
+    suspects = tuple(gap.side for gap in gaps) or lookout.smaller()
+    if not suspects or not settings:
+        return first, gaps
+    try:
+        second = _run_linear_stages(without_background(scene, suspects), settings, start, course)
+    except InputError:  # too little is left to go by
+        return first, gaps
+    except KeyboardInterrupt:
+        if not course.keep_interrupted:
+            raise
+        return first._replace(interrupted=True), gaps
+    found = lookout.gaps(second.matrix)
+    lower = second.stages[-1].cost_after < first.stages[-1].cost_after
+    if found and (gaps or lower):
+        return second, found
+    return first._replace(interrupted=second.interrupted), gaps
+
+
+def _run_linear_stages(scene: Scene, settings: Sequence[Any], start: Matrix | None, course: _Course) -> _Aligned:
+    """The best so far holds if Ctrl-C ends the stages."""
     matrix, stages = start, list[Stage]()
     for each in settings:
         try:
@@ -219,12 +263,12 @@ def _run_linear_stages(
         except KeyboardInterrupt:
             if matrix is None or not course.keep_interrupted:
                 raise
-            return matrix, stages, True
+            return _Aligned(matrix, stages, True)
         stages.append(stage)
         course.clock.lap(stage.name)
         if stage.interrupted:
-            return matrix, stages, True
-    return np.eye(4) if matrix is None else matrix, stages, False
+            return _Aligned(matrix, stages, True)
+    return _Aligned(np.eye(4) if matrix is None else matrix, stages, False)
 
 
 def _finish(
@@ -267,6 +311,7 @@ def _finish(
             peak_memory_mb=peak_memory_mb(),
             versions=versions(),
             nonfinite=found.nonfinite,
+            missing=found.missing,
             names=source.names,
         ),
     )

@@ -1,4 +1,4 @@
-"""What in a registration's own course speaks against it: a linear stage that left the images little alike.
+"""What speaks against a registration: a linear stage that left the images little alike, a part that is missing.
 
 Measured at the end of the affine stage of `default`, LNCC cost: 26 pairs that belong together (brains, heads, lungs,
 livers, hippocampi, slices, the phantom) end at 0.02 to 0.54 and turn by 14 degrees at most. Seven pairs of different
@@ -42,6 +42,21 @@ def find_doubts(stages: Sequence[Stage], affine: Matrix) -> tuple[str, ...]:
     if turned and last.cost_after > DOUBTFUL_COST:
         return (f"{likeness}, and it turned them by {turn:.0f} degrees. {ADVICE}",)
     return (f"{likeness}. {ADVICE}",) if last.cost_after > POOR_COST else ()
+
+
+def find_missing(shares: tuple[float, float]) -> tuple[str, ...]:
+    """A sentence for each image of which a part is missing, most often none.
+
+    Args:
+        shares: of what the other image shows, missing from the fixed and from the moving one.
+    """
+    return tuple(
+        f"A part of the {name} image is missing: it has its background value where {share:.0%} of what the {other} "
+        "image shows should be. That part was left out, and the warp there follows from its surroundings. "
+        f"A mask of what is there (--{name}-mask) is the better way."
+        for name, other, share in (("fixed", "moving", shares[0]), ("moving", "fixed", shares[1]))
+        if share
+    )
 
 
 def reason_and_advice(doubt: str) -> tuple[str, str]:

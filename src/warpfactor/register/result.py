@@ -21,7 +21,7 @@ from warpfactor.io import write_image, write_transform
 from warpfactor.io.folder import atomic_folder
 from warpfactor.io.transforms import ANTS_AFFINE, ANTS_INVERSE_WARP, ANTS_WARP
 from warpfactor.register.carrying import carry_image, carry_points
-from warpfactor.register.doubts import find_doubts
+from warpfactor.register.doubts import find_doubts, find_missing
 from warpfactor.register.figures import Figures
 from warpfactor.register.notebook import to_html
 from warpfactor.register.plain import to_plain
@@ -47,6 +47,8 @@ class RunInfo:
         peak_memory_mb: high-water mark of the process; None where the system does not tell.
         versions: of everything that has a part in the numbers.
         nonfinite: voxels that were NaN or infinite and did not count, in the fixed and the moving image.
+        missing: share of what the moving image shows that was missing from the fixed one and did not count, and the
+            other way round; 0 most often.
         names: of the fixed and the moving image.
         sources: paths of the images and masks that were given as files, by name.
     """
@@ -59,6 +61,7 @@ class RunInfo:
     peak_memory_mb: float | None
     versions: Mapping[str, str]
     nonfinite: tuple[int, int]
+    missing: tuple[float, float]
     names: tuple[str, str]
     sources: Mapping[str, Path] = field(default_factory=dict)
 
@@ -108,7 +111,7 @@ class Registration:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What looks wrong with the result, in words; most often nothing."""
-        return find_doubts(self.history, self.affine.matrix)
+        return (*find_doubts(self.history, self.affine.matrix), *find_missing(self.run.missing))
 
     @property
     def fixed_grid(self) -> Grid:
@@ -213,8 +216,8 @@ class Registration:
             "status": self.status,
             "interrupted": self.interrupted,
             "warnings": list(self.warnings),
-            "fixed": {"name": run.names[0], "nonfinite_voxels": run.nonfinite[0], **grid_to_dict(self.fixed_grid)},
-            "moving": {"name": run.names[1], "nonfinite_voxels": run.nonfinite[1], **grid_to_dict(self.moving_grid)},
+            "fixed": self._image_to_dict(0, self.fixed_grid),
+            "moving": self._image_to_dict(1, self.moving_grid),
             "files": files,
             "fixed_to_moving_affine_lps_mm": self.affine.matrix.tolist(),
             "figures": _figures_to_dict(self.figures),
@@ -228,6 +231,11 @@ class Registration:
             "recipe": self.recipe.to_dict(),
             "stages": [_stage_to_dict(stage) for stage in self.history],
         }
+
+    def _image_to_dict(self, number: int, grid: Grid) -> dict[str, Any]:
+        run = self.run
+        counts = {"nonfinite_voxels": run.nonfinite[number], "missing_share": run.missing[number]}
+        return {"name": run.names[number], **counts, **grid_to_dict(grid)}
 
 
 def bare_seconds(seconds: Mapping[str, float]) -> float:
