@@ -156,6 +156,23 @@ def test_the_result_says_what_was_missing():
     assert entries["warnings"] == [text]
 
 
+def test_ctrl_c_in_the_second_linear_run_leaves_a_result():
+    levels = []
+
+    def stop(update):
+        levels.append(update.level)
+        if update.stage != "deformable" and levels[-1] > min(levels):  # coarse again
+            raise KeyboardInterrupt
+
+    images, _ = halves("3-D", "moving")
+    found = wf.register(**images, progress=stop, keep_interrupted=True)
+    assert found.interrupted
+    assert found.warp is None
+    with pytest.raises(KeyboardInterrupt):
+        levels.clear()
+        wf.register(**images, progress=stop)
+
+
 def test_a_given_mask_is_not_second_guessed():
     images, _ = halves("3-D", "moving")
     found = wf.register(**images, moving_mask=kept(images["moving"], AXIS), recipe="fast")
