@@ -48,11 +48,10 @@ _SMOOTH = replace(
 _ABDOMEN = replace(
     _SMOOTH,
     metric=LNCC(5, flat=0.003),
-    damping=Trust(initial=1, floor=1, reject=False),
-    step=2.0,
-    sigma_warp=0.8,
+    damping=Trust(initial=0.3, floor=0.3, reject=False),
+    step=3.0,
     tail=(0.7, 4.0),
-    iterations=(80, 80, 80, 40),
+    iterations=(60, 60, 60, 80),
 )
 _LUNG = replace(
     _SMOOTH,
