@@ -123,5 +123,5 @@ def test_a_transfer_needs_two_datasets_and_a_known_source(case, runner, tmp_path
 
 def test_without_optuna_the_way_to_get_it_is_named(case, tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(InputError, match="warpfactor\\[bench\\]"):
+    with pytest.raises(InputError, match=r"\.\[bench\]"):
         EXPERIMENTS["tune"].check(make(case, tmp_path))
