@@ -10,6 +10,7 @@ import warpfactor as wf
 from test_robustness import AXIS, SHAPES, brain, cut_of, dice, emptied, error, images_of, kept, labels_behind, truth
 from warpfactor.register.missing import LEAST, Lookout, without_background, without_gaps
 from warpfactor.register.pair import make_scene, stored
+from warpfactor.register.stages import run_linear
 
 HERE = np.eye(4)  # the phantom's images lie on each other as they are
 
@@ -61,6 +62,42 @@ def test_an_image_with_a_mask_is_left_to_it():
     everything = wf.Image(torch.ones_like(images["moving"].data, dtype=torch.uint8), images["moving"].grid, "mask")
     lookout = Lookout(make_scene(**images, moving_mask=everything))
     assert lookout.gaps(HERE) == lookout.smaller() == ()
+
+
+def test_a_mask_that_the_lattice_misses_shows_nothing(generator):
+    grid = wf.Grid.from_spacing((100, 24, 24), 1.0)
+    data = torch.zeros(1, *grid.shape)
+    data[:, 20:80, 4:20, 4:20] = torch.rand((1, 60, 16, 16), generator=generator) + 1
+    images = [wf.Image(data, grid, name) for name in ("fixed", "moving")]
+    thin = torch.zeros_like(data, dtype=torch.uint8)
+    thin[:, 41] = 1
+    for masks in ({"fixed_mask": thin}, {"moving_mask": thin}, {"fixed_mask": thin, "moving_mask": thin}):
+        given = {name: wf.Image(mask, grid, name) for name, mask in masks.items()}
+        lookout = Lookout(make_scene(*images, **given))
+        assert lookout.gaps(HERE) == lookout.smaller() == ()
+
+
+def test_a_shape_of_one_value_misses_nothing():
+    """A disc and a C differ in just that, and it is to be warped."""
+    y, x = np.mgrid[-32:33, -32:33]
+    disc = (y**2 + x**2 < 24**2).astype(np.float32)
+    opened = disc * ~((np.abs(y) < 6) & (x > -4))
+    fixed, moving = (
+        wf.Image(torch.from_numpy(100 * data)[None, None], wf.Grid.from_spacing((65, 65), 1.0))
+        for data in (disc, opened)
+    )
+    lookout = Lookout(make_scene(fixed, moving))
+    assert lookout.gaps(HERE) == lookout.smaller() == ()
+
+
+def test_what_was_not_aligned_is_not_missing():
+    """Apart by more than a lattice's step, without a linear stage."""
+    fixed, moving = images_of(truth("3-D"))
+    shift = np.eye(4)
+    shift[0, 3] = 0.2 * moving.grid.shape[2] * moving.grid.spacing_mm[2]
+    apart = wf.Image(moving.data, wf.Grid(moving.grid.shape, shift @ moving.grid.matrix, 3), "apart")
+    found = wf.register(fixed, apart, recipe="fast", overrides={"linear": "none"})
+    assert found.run.missing == (0.0, 0.0)
 
 
 def test_no_background_no_gap():
@@ -168,9 +205,27 @@ def test_ctrl_c_in_the_second_linear_run_leaves_a_result():
     found = wf.register(**images, progress=stop, keep_interrupted=True)
     assert found.interrupted
     assert found.warp is None
+    assert [stage.interrupted for stage in found.history] == [False]  # it is the first run's, which had ended
     with pytest.raises(KeyboardInterrupt):
         levels.clear()
         wf.register(**images, progress=stop)
+
+
+def test_ctrl_c_before_the_second_linear_run_leaves_the_first(monkeypatch):
+    calls = []
+
+    def run(*args, **kwargs):
+        calls.append(args)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return run_linear(*args, **kwargs)
+
+    monkeypatch.setattr("warpfactor.register.api.run_linear", run)
+    images, _ = halves("3-D", "moving")
+    found = wf.register(**images, initial=np.eye(4), keep_interrupted=True)
+    assert found.interrupted
+    assert found.run.missing[1] > 0
+    assert [stage.interrupted for stage in found.history] == [False]
 
 
 def test_a_given_mask_is_not_second_guessed():

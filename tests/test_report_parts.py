@@ -19,7 +19,7 @@ from warpfactor.report.case import from_registration
 from warpfactor.report.coarse import Region, sample, shrink
 from warpfactor.report.likeness import local_correlation, shared_information
 from warpfactor.report.page import _iterations, _position
-from warpfactor.report.pick import at, nearest
+from warpfactor.report.pick import _own, at, nearest
 from warpfactor.report.planes import SLICES, choose_planes
 from warpfactor.report.regularity import COARSE, SHOWN_LIMIT, jacobian_of, measure, return_of
 from warpfactor.report.sheets import Stack, encode, layout
@@ -91,6 +91,8 @@ def test_pixels_are_voxels_where_they_are_as_large():
     index = grid.world_to_index(axial.grid.index_to_world([(0, 0, 0), (1, 7, 9)]))
     assert np.allclose(index, index.round()) and axial.pixel_mm == pytest.approx(1)
     assert axial.grid.shape[1:] == (36, 41), "the object and its margin"
+    place = wf.Affine(dimension=3).on_grid(axial.grid)
+    assert _own(torch.zeros(1, *grid.shape), place.matrix(grid), place.grid.shape) is not None
     index = grid.world_to_index(coronal.grid.index_to_world([(0, 0, 0)]))
     assert np.allclose(index[0, 1:], index[0, 1:].round())
 

@@ -107,7 +107,7 @@ def _flat(measurements: Sequence[Measurement]) -> Iterator[Claim]:
 
 
 def _windows(measurements: Sequence[Measurement]) -> Iterator[Claim]:
-    chosen = [m.figures["copies"] for m in measurements if m.job.window and m.job.size == WINDOW_SIZE and m.figures]
+    chosen = [m.figures["seconds"] for m in measurements if m.job.window and m.job.size == WINDOW_SIZE and m.figures]
     if len(chosen) > 1:
         yield Claim(
             f"LNCC windows 3 to 15 at {WINDOW_SIZE}^3, change of the time, %",

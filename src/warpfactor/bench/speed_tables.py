@@ -92,7 +92,7 @@ def comparison_table(measurements: Sequence[Measurement]) -> Table:
 def window_table(measurements: Sequence[Measurement]) -> Table:
     """LNCC windows, with the time in units of the fastest."""
     chosen = [m for m in measurements if m.job.window and not m.failure]
-    fastest = min((m.figures["copies"] for m in chosen), default=1.0)
+    fastest = min((m.figures["seconds"] for m in chosen), default=1.0)
     columns = (
         Column("place", "images"),
         Column("window", "window"),
@@ -101,7 +101,7 @@ def window_table(measurements: Sequence[Measurement]) -> Table:
         Column("relative", "relative to the fastest", 2),
         Column("peak_bytes_per_voxel", "peak bytes per voxel", 1),
     )
-    rows = tuple({**_iteration_row(m), "relative": m.figures["copies"] / fastest} for m in chosen)
+    rows = tuple({**_iteration_row(m), "relative": m.figures["seconds"] / fastest} for m in chosen)
     return Table("windows", "LNCC windows, LM", columns, rows)
 
 

@@ -39,8 +39,8 @@ from warpfactor.errors import WarpfactorError
 
 INPUT_ERROR, INTERNAL_ERROR, INTERRUPTED = 2, 1, 130
 # Importing makes some 400 000 objects that stay, and looking through them for garbage again and again takes half a
-# second: it is done after so many new ones, and for older generations 50 and 100 times less often.
-GARBAGE = (10_000, 50, 100)
+# second: it is done after so many new ones, and for older generations 20 and 10 times less often.
+GARBAGE = (10_000, 20, 10)
 
 
 class Group(TyperGroup):

@@ -75,13 +75,14 @@ def command(  # noqa: PLR0913 - one argument per option
     show.announce_compilation(quiet=quiet)
     warmup.command(quiet=True)
     with bench_show.resumable(output), _watching(quiet=quiet) as watch:
-        measurements = fastest(run_all(plan.jobs(), output, again=again, watch=watch, load=load))
+        turns = run_all(plan.jobs(), output, again=again, watch=watch, load=load)
+    measurements = fastest(turns)
     written = speed_report.write(measurements, plan, output)
     if not quiet:
         known = speed_load.highest_load(output)
         bench_show.print_tables(speed_report.tables(measurements, plan, load=known))
         typer.echo(f"\nWritten   {', '.join(str(path) for path in written)}")
-    _exit_code(measurements, quiet=quiet)
+    _exit_code(turns, quiet=quiet)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -185,10 +186,13 @@ def _prepare(inputs: Inputs, recipe: Recipe, course: _Course) -> Scene:
 def _run_stages(scene: Scene, recipe: Recipe, start: Initial, course: _Course) -> _Found:
     linear = () if start.displacement is not None else recipe.linear
     aligned = _run_linear_stages(scene, linear, start.matrix, course)
-    gaps: tuple[Gap, ...] = ()
-    if start.displacement is None and not aligned.interrupted:
+    missing = (0.0, 0.0)
+    if linear and not aligned.interrupted:  # where nothing was aligned, what lies apart is not missing
         aligned, gaps = _with_gaps(scene, linear, start.matrix, aligned, course)
-        scene = without_gaps(scene, gaps)
+        scene, stopped = insist(partial(without_gaps, scene, gaps), keep=course.keep_interrupted)
+        aligned = aligned._replace(interrupted=aligned.interrupted or stopped)
+        missing = gap_shares(gaps)
+        del gaps
         course.clock.lap("missing parts")
     matrix, stages, interrupted = aligned
     displacement, where = start.displacement, None
@@ -215,7 +219,7 @@ def _run_stages(scene: Scene, recipe: Recipe, start: Initial, course: _Course) -
                 raise
             interrupted = True
         course.clock.lap("deformable")
-    return _Found(matrix, displacement, tuple(stages), interrupted, where, scene.nonfinite, gap_shares(gaps))
+    return _Found(matrix, displacement, tuple(stages), interrupted, where, scene.nonfinite, missing)
 
 
 def _with_gaps(
@@ -227,24 +231,26 @@ def _with_gaps(
     run again without that image's background. What they find then holds if there is a gap, for a second time or at a
     lower cost.
     """
-    lookout = Lookout(scene)
-    gaps = lookout.gaps(first.matrix)
-    suspects = tuple(gap.side for gap in gaps) or lookout.smaller()
-    if not suspects or not settings:
-        return first, gaps
+    lookout, keep = Lookout(scene), course.keep_interrupted
+    gaps, stopped = insist(lambda: lookout.gaps(first.matrix), keep=keep)
+    suspects, again = insist(lambda: tuple(gap.side for gap in gaps) or lookout.smaller(), keep=keep)
+    if stopped or again or not suspects:
+        return first._replace(interrupted=stopped or again), gaps
     try:
         second = _run_linear_stages(without_background(scene, suspects), settings, start, course)
+        found = lookout.gaps(second.matrix)
     except InputError:  # too little is left to go by
         return first, gaps
     except KeyboardInterrupt:
-        if not course.keep_interrupted:
+        if not keep:
             raise
         return first._replace(interrupted=True), gaps
-    found = lookout.gaps(second.matrix)
+    if second.interrupted:  # it had not come as far as the first
+        return first._replace(interrupted=True), gaps
     lower = second.stages[-1].cost_after < first.stages[-1].cost_after
     if found and (gaps or lower):
         return second, found
-    return first._replace(interrupted=second.interrupted), gaps
+    return first, gaps
 
 
 def _run_linear_stages(scene: Scene, settings: Sequence[Any], start: Matrix | None, course: _Course) -> _Aligned:

@@ -48,12 +48,12 @@ def find_missing(shares: tuple[float, float]) -> tuple[str, ...]:
     """A sentence for each image of which a part is missing, most often none.
 
     Args:
-        shares: of what the other image shows, missing from the fixed and from the moving one.
+        shares: of the inside of what the other image shows, missing from the fixed and from the moving one.
     """
     return tuple(
-        f"A part of the {name} image is missing: it has its background value where {share:.0%} of what the {other} "
-        "image shows should be. That part was left out, and the warp there follows from its surroundings. "
-        f"A mask of what is there (--{name}-mask) is the better way."
+        f"A part of the {name} image is missing: it has its background value where {share:.0%} of the inside of "
+        f"what the {other} image shows should be. That part was left out, and the warp there follows from its "
+        f"surroundings. A mask of what is there (--{name}-mask) is the better way."
         for name, other, share in (("fixed", "moving", shares[0]), ("moving", "fixed", shares[1]))
         if share
     )

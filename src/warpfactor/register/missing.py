@@ -32,6 +32,7 @@ GROWN = 4  # steps: over the other object's surface, and what an affine leaves
 SMALLER = 0.8  # of the other object's volume
 BORDER = 0.15  # of the border at least has the background value, or there is none
 BORDER_SAMPLES = 20_000
+PLAIN = 0.5  # of an object's points with one value: a label, a silhouette
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,8 @@ class Lookout:
     def smaller(self) -> tuple[str, ...]:
         """The image whose object is much the smaller, if its background is one value and it has no mask."""
         sides = (self._fixed, self._moving)
+        if not any(side.guessable for side in sides):
+            return ()
         most = max(side.volume_mm3 for side in sides)
         return tuple(side.name for side in sides if side.guessable and side.volume_mm3 < SMALLER * most)
 
@@ -120,8 +123,11 @@ class _Side:
 
     @property
     def guessable(self) -> bool:
-        """Whether the image has a background to be missing with, and nobody said where it counts."""
-        return self.mask is None and self.background[1] >= BORDER
+        """Whether the image has a background to be missing with, and nobody said where it counts.
+
+        A shape of one value is nothing but where its background is not: that must count.
+        """
+        return self.mask is None and self.background[1] >= BORDER and self._textured
 
     def empty(self, image: Tensor) -> Tensor:
         """Where all channels of the image, or of some of its points, have the background value to the last bit."""
@@ -133,8 +139,17 @@ class _Side:
         """Points of the lattice at which the image shows something."""
         points = in_single(self.lattice.of(self.image), self.units)
         mask = None if self.mask is None else self.lattice.of(self.mask)
+        if mask is not None and not bool(mask.any()):  # it passes between the points
+            return torch.zeros_like(mask, dtype=torch.bool)
         borders = in_single(torch.stack(self.background[0]).reshape(-1, 1, 1, 1), self.units)
         return foreground(points, mask, borders.flatten().tolist())
+
+    @cached_property
+    def _textured(self) -> bool:
+        """Whether the object shows more than one value, to the last bit."""
+        shown = self.lattice.of(self.image)[:, self.object]
+        commonest = [int(torch.unique(channel, return_counts=True)[1].max()) for channel in shown if channel.numel()]
+        return bool(commonest) and min(commonest) < PLAIN * shown.shape[1]
 
     @property
     def volume_mm3(self) -> float:
@@ -216,7 +231,16 @@ def _grown(side: _Side, lost: Tensor, empty: Tensor) -> Tensor:
     for _ in range(GROWN):
         lost = widened(lost, step) & empty
     around = side.lattice.spread(widened(lost, step), side.grid)
-    return widened(around & side.empty(side.image), [min(1, n) for n in step])
+    return _one_more(around & side.empty(side.image))
+
+
+def _one_more(voxels: Tensor) -> Tensor:
+    """A voxel more on every side; bytes only, as this is of the image's size."""
+    for axis in range(3):
+        n, before = voxels.shape[axis], voxels.clone()
+        voxels.narrow(axis, 1, n - 1).logical_or_(before.narrow(axis, 0, n - 1))
+        voxels.narrow(axis, 0, n - 1).logical_or_(before.narrow(axis, 1, n - 1))
+    return voxels
 
 
 def _masked(side: _Side, lost: Tensor) -> Scene:

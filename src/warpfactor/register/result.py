@@ -47,8 +47,8 @@ class RunInfo:
         peak_memory_mb: high-water mark of the process; None where the system does not tell.
         versions: of everything that has a part in the numbers.
         nonfinite: voxels that were NaN or infinite and did not count, in the fixed and the moving image.
-        missing: share of what the moving image shows that was missing from the fixed one and did not count, and the
-            other way round; 0 most often.
+        missing: share of the inside of what the moving image shows that was missing from the fixed one and did not
+            count, and the other way round; 0 most often.
         names: of the fixed and the moving image.
         sources: paths of the images and masks that were given as files, by name.
     """

@@ -225,7 +225,8 @@ def _second_opinion(case: Case, view: _View, metric: str, dof: str) -> Likeness 
 def _mirror_gain(case: Case, metric: str, limit: str) -> float | None:
     """What a mirrored fit gains over a straight one, each from the affine or from none; see Alignment.
 
-    A straight fit costs no more than its start: if a mirrored one is no better than that, the start will do.
+    A straight fit should cost no more than its start: if a mirrored one is no better than that, the start will do, and
+    what is returned is a bound.
     """
     scene = _scene(case, MIRROR_POINTS)
     if scene is None:

@@ -93,14 +93,14 @@ def measure(case: Case, region: Region, jacobian: Image | None, back: Return | N
     determinant = jacobian.data[0].numpy()
     counts, folded_inside, inside = _histogram(determinant, region)
     known = _known(case, determinant)
-    sd_log, percentiles = known[:2] if known else (_spread(counts), _percentiles(counts))
+    sd_log, percentiles = known or (_spread(counts), _percentiles(counts))
     return Regularity(
         folded=determinant.size - int(np.count_nonzero(determinant > 0)),
         voxels=determinant.size,
         folded_share=folded_inside / max(inside, 1),
         sd_log=sd_log,
         percentiles=percentiles,
-        displacement_mm=known[2] if known else displacement_figures(_single(case.warp), case.warp.grid),
+        displacement_mm=displacement_figures(_single(case.warp), case.warp.grid),
         inverse_vox=None if back is None else back.figures_vox,
         counts=_shown(counts),
     )
@@ -110,19 +110,16 @@ def _single(warp: Warp) -> Tensor:
     return warp.displacement.to(torch.float32).contiguous()
 
 
-def _known(
-    case: Case, determinant: NDArray[np.float32]
-) -> tuple[float, tuple[float, float, float], ErrorFigures] | None:
-    """SD of the logarithm, percentiles in the object, displacement: as result.json has them, if it is of this warp."""
+def _known(case: Case, determinant: NDArray[np.float32]) -> tuple[float, tuple[float, float, float]] | None:
+    """SD of the logarithm and percentiles in the object: as result.json has them, if it is of this warp."""
     figures = case.entries["figures"]
     image, inside = (figures.get(f"warp_jacobian_determinant_in_{name}") for name in ("image", "fixed_foreground"))
-    moved = figures.get("warp_displacement_mm")
-    if not image or not inside or not moved:
+    if not image or not inside:
         return None
     if not math.isclose(float(determinant.min()), image["minimum"], rel_tol=SAME, abs_tol=SAME):
         return None
     low, middle, high = (float(inside["percentiles"][name]) for name in ("p1", "p50", "p99"))
-    return float(inside["sd_log"]), (low, middle, high), ErrorFigures(**moved)
+    return float(inside["sd_log"]), (low, middle, high)
 
 
 def _histogram(determinant: NDArray[np.float32], region: Region) -> tuple[NDArray[np.int64], int, int]:

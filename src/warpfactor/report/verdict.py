@@ -43,8 +43,8 @@ LIMITS = {
     "mirror": Limit(
         0.015,
         0.25,
-        "cost saved by mirroring a volume; 56 pairs of different brains at most 0.0, and 45 of them more than 0.015 "
-        "if one of the two is mirrored",
+        "cost saved by mirroring a volume; none of 56 pairs of different brains more than 0.015, and 44 of them if one "
+        "of the two is mirrored",
     ),
     "mirror_flat": Limit(0.15, 0.3, "the same in slices; 90 pairs of different brains at most 0.1, mirrored or not"),
     "mirror_mi": Limit(0.1, 0.25, "information gained by mirroring; a T1 and a T2 image of one person at most 0.0"),

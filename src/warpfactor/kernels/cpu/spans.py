@@ -47,7 +47,10 @@ def lncc_spans(fixed: Tensor, mask: Tensor | None, *, radius: Sequence[int], fla
     """
     if not flat > 0:
         return whole_spans(fixed.shape)
-    first, last = _shown(fixed, mask, math.sqrt(flat) / 2)
+    background = _background(fixed)
+    if not math.isfinite(background):
+        return whole_spans(fixed.shape)
+    first, last = _shown(fixed, mask, background, math.sqrt(flat) / 2)
     depth, height, width = fixed.shape
     rz, ry, rx = (2 * r for r in radius)  # as far as a window's neighbours' windows
     chunks = min(height, CHUNKS)
@@ -64,10 +67,10 @@ def lncc_spans(fixed: Tensor, mask: Tensor | None, *, radius: Sequence[int], fla
     return spans
 
 
-def _shown(fixed: Tensor, mask: Tensor | None, limit: float) -> tuple[Any, Any]:
+def _shown(fixed: Tensor, mask: Tensor | None, background: float, limit: float) -> tuple[Any, Any]:
     """Per row the first voxel that differs from the background by more than `limit`, and the one after the last."""
     depth, height, width = fixed.shape
-    image, where, background = array(fixed), mask_array(mask), _background(fixed)
+    image, where = array(fixed), mask_array(mask)
     first = np.full((depth, height), width, np.int64)
     last = np.zeros((depth, height), np.int64)
     for z in range(depth):
