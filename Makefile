@@ -26,8 +26,9 @@ docs: $(VENV)/.installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "open site/index.html"
 
+# Two processes, each with whole files, as tests of one file share what they register.
 test: lint types
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile
 
 clean:
 	rm -rf $(VENV) demo-output site .pytest_cache .mypy_cache .ruff_cache
