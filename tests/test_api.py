@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import time
 
 import nibabel
 import numba
@@ -15,7 +14,6 @@ import warpfactor as wf
 from small import GRID, LINEAR, QUICK, WARP_ONLY, image, pair
 from warpfactor.optim import Descent, Paper
 from warpfactor.register import linear_solve, stages
-from warpfactor.register.resources import run_together
 
 
 @pytest.fixture(scope="module")
@@ -116,17 +114,6 @@ def test_a_result_is_not_overwritten_unasked_and_others_files_stay(found, tmp_pa
     }
     assert wf.read_result(tmp_path / "out").warp is None
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
-
-
-def test_jobs_that_run_together_have_all_ended_when_one_fails():
-    ended = []
-
-    def fail():
-        raise wf.FileError("no room")
-
-    with pytest.raises(wf.FileError, match="no room"):
-        run_together([fail, lambda: time.sleep(0.05) or ended.append(1), lambda: ended.append(2)], threads=2)
-    assert sorted(ended) == [1, 2]
 
 
 def test_an_empty_folder_is_filled_and_stays_the_same_one(found, tmp_path):

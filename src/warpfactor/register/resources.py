@@ -7,8 +7,7 @@ import importlib.metadata
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -54,18 +53,6 @@ def limited_threads(threads: int | None) -> Iterator[int]:
     finally:
         numba.set_num_threads(before)
         torch.set_num_threads(before_torch)
-
-
-def run_together(jobs: Sequence[Callable[[], object]], threads: int) -> None:
-    """Run jobs in threads and raise the first error; no job runs any more when this returns or raises.
-
-    It pays off for SimpleITK's writers, which pack without holding Python's lock.
-    """
-    with ThreadPoolExecutor(min(len(jobs), threads)) as pool:
-        running = [pool.submit(job) for job in jobs]
-        wait(running)
-    for job in running:
-        job.result()
 
 
 def insist(job: Callable[[], _T], *, keep: bool) -> tuple[_T, bool]:

@@ -26,9 +26,10 @@ from warpfactor.register.figures import Figures
 from warpfactor.register.notebook import to_html
 from warpfactor.register.plain import to_plain
 from warpfactor.register.recipe import Recipe
-from warpfactor.register.resources import peak_memory_mb, run_together
+from warpfactor.register.resources import peak_memory_mb
 from warpfactor.register.sources import inputs_entry
 from warpfactor.register.stages import Stage
+from warpfactor.register.together import run_together
 from warpfactor.transform import Affine, Chain, Transform, Warp
 
 WARPED, RESULT, WARPED_LABELS = "warped.nii.gz", "result.json", "warped_labels.nii.gz"
