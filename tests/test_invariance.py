@@ -3,9 +3,13 @@
 Two results are compared as maps of world points of the fixed image's object, so that affine and warp count together.
 Differences are in voxels: their mean and their 99th percentile over the object. The tolerances, each with its reason:
 
-* ROUNDING: the numbers that reach the optimizer differ in their last bit only. A hundred steps make more of it, but a
-  warp that follows rounding follows noise as well.
-* MIRRORED: a sum in another order, and a coarse grid whose voxels lie the other way round.
+* ROUNDING: the numbers that reach the optimizer differ in their last bit only, as by another unit, another order of axes
+  or another processor. Most often the warps then differ by 1e-6 voxel. But where a point falls on the lattice the slope
+  of linear interpolation has two sides, and a cost may lie at the edge of being lower; rounding then chooses one, and a
+  neighbourhood goes another way. Of 30 such changes of this phantom the worst differed by 0.0013 in the mean and 0.009 at
+  the 99th percentile, of 30 with the settings of large objects and more steps by 0.042 and 0.11. Each test below may hit
+  such an edge, on one processor and not on another, so it allows for that, a tenth of the phantom's true error; a test of
+  many changes together holds that it is rare.
 * EMPTIER: more differs than numbers. What was unknown beyond the border is now known to be empty, windows and filters
   are no longer cut there, and the coarsest affine level has other voxels.
 * NOISIER: the images differ. Noise is where none was, which moves the affine by some tenths of a voxel; the warp makes
@@ -42,8 +46,8 @@ class Tolerance(NamedTuple):
     p99: float
 
 
-ROUNDING = Tolerance(1e-3, 1e-2)
-MIRRORED = Tolerance(1e-3, 1e-2)
+ROUNDING = Tolerance(0.04, 0.15)
+COMMON = Tolerance(1e-4, 1e-3)  # of most changes of the last bit
 EMPTIER = Tolerance(0.03, 0.15)
 NOISIER = Tolerance(0.08, 0.4)
 
@@ -80,15 +84,40 @@ def difference(one, two, points, world=None):
     return np.linalg.norm(apart, axis=1) / min(one.fixed_grid.spacing_mm[-one.fixed_grid.ndim :])
 
 
-def assert_same(one, two, points, tolerance, world=None):
+def figures(one, two, points, world=None):
+    """Mean and 99th percentile of the difference."""
     apart = difference(one, two, points, world)
-    figures = Tolerance(float(apart.mean()), float(np.quantile(apart, 0.99)))
-    assert figures.mean < tolerance.mean and figures.p99 < tolerance.p99, f"{figures} exceeds {tolerance}"
+    return Tolerance(float(apart.mean()), float(np.quantile(apart, 0.99)))
+
+
+def assert_same(one, two, points, tolerance, world=None):
+    found = figures(one, two, points, world)
+    assert found.mean < tolerance.mean and found.p99 < tolerance.p99, f"{found} exceeds {tolerance}"
 
 
 def check(dimension, changed, tolerance, world=None):
     points = object_points(truth(dimension).mask, grid_of(dimension))
     assert_same(plain(dimension), changed, points, tolerance, world)
+
+
+# The last bit
+
+
+@pytest.mark.parametrize("dimension", SHAPES)
+def test_most_changes_of_the_last_bit_change_nothing_to_speak_of(dimension):
+    made, grid = truth(dimension), grid_of(dimension)
+    generator = torch.Generator().manual_seed(1)
+
+    def rounded(image):
+        return BRIGHT * image * (1 + 1e-7 * torch.randn(image.shape, generator=generator))
+
+    points = object_points(made.mask, grid)
+    apart = [
+        figures(plain(dimension), register(rounded(made.fixed), rounded(made.moving), grid), points) for _ in range(7)
+    ]
+    typical = Tolerance(*np.median(apart, axis=0))
+    assert typical.mean < COMMON.mean and typical.p99 < COMMON.p99, f"{typical} exceeds {COMMON}"
+    assert max(one.mean for one in apart) < ROUNDING.mean
 
 
 # Intensities
@@ -198,27 +227,27 @@ ORDERS = {
 def test_axes_may_lie_in_memory_in_any_order(order):
     made, grid = truth(), grid_of("3-D")
     fixed, moving = (in_memory_order(BRIGHT * array, grid, *ORDERS[order]) for array in (made.fixed, made.moving))
-    check("3-D", wf.register(fixed, moving), MIRRORED)
+    check("3-D", wf.register(fixed, moving), ROUNDING)
 
 
 def test_the_two_images_need_not_lie_in_memory_alike():
     made, grid = truth(), grid_of("3-D")
     fixed = in_memory_order(BRIGHT * made.fixed, grid, *ORDERS["both"])
-    check("3-D", wf.register(fixed, wf.Image.from_array(BRIGHT * made.moving, grid=grid)), MIRRORED)
+    check("3-D", wf.register(fixed, wf.Image.from_array(BRIGHT * made.moving, grid=grid)), ROUNDING)
 
 
 def test_axes_of_a_slice_may_lie_in_memory_in_any_order():
     made, grid = truth("2-D"), grid_of("2-D")
     for order, signs in itertools.product([(0, 1, 2), (0, 2, 1)], [(1, -1, 1), (1, -1, -1)]):
         images = [in_memory_order(BRIGHT * array, grid, order, signs) for array in (made.fixed, made.moving)]
-        check("2-D", wf.register(*images), MIRRORED)
+        check("2-D", wf.register(*images), ROUNDING)
 
 
 @pytest.mark.parametrize("axis", [0, 2])
 def test_a_mirrored_body_has_the_mirrored_warp(axis):
     made, grid = truth(), grid_of("3-D")
     changed = register(BRIGHT * made.fixed.flip([axis]), BRIGHT * made.moving.flip([axis]), grid)
-    check("3-D", changed, MIRRORED, mirror(grid, axis))
+    check("3-D", changed, ROUNDING, mirror(grid, axis))
 
 
 def mirror(grid, axis):

@@ -8,7 +8,9 @@ import torch
 import warpfactor as wf
 from warpfactor.cli.options import parse_settings
 from warpfactor.phantom import phantom
+from warpfactor.register import recipe as recipe_module
 from warpfactor.register import toml
+from warpfactor.register.recipe import SMALL
 from warpfactor.register.recipes import read_recipe, write_recipe
 
 NAMES = ["default", "brain", "lung", "abdomen", "multimodal", "paper", "fast", "accurate", "rigid", "affine"]
@@ -183,6 +185,34 @@ def test_slices_have_settings_of_their_own():
     assert changed.planar.sigma_warp == default.planar.sigma_warp
     assert default.replace(deformable="none").for_images(planar=True).deformable is None
     assert wf.recipe("lung").for_images(planar=True).deformable == wf.recipe("lung").deformable
+
+
+def test_small_objects_have_settings_of_their_own():
+    default = wf.recipe("default")
+    spatial = default.for_images(planar=False)
+    assert spatial.for_object(SMALL - 1).deformable == default.small
+    assert spatial.for_object(SMALL).deformable == default.deformable
+    assert default.for_images(planar=True).for_object(10).deformable == default.planar
+    changed = default.replace({"deformable.step": 0.7, "small.blur": 0.6})
+    assert (changed.small.step, changed.small.blur, changed.deformable.blur) == (0.7, 0.6, default.deformable.blur)
+    assert default.replace(deformable="none").for_object(10).deformable is None
+    assert wf.recipe("lung").for_object(10).deformable == wf.recipe("lung").deformable
+
+
+def test_the_object_decides_not_the_image_around_it(monkeypatch):
+    made = phantom((24, 28, 24), displacement_vox=1.0)
+    images = [torch.nn.functional.pad(array, (8,) * 6).numpy() for array in (made.fixed, made.moving)]
+    voxels = int(made.mask.sum())
+    used = []
+    for limit in (voxels // 2, 2 * voxels):
+        monkeypatch.setattr(recipe_module, "SMALL", limit)
+        found = wf.register(*images, overrides={"deformable.iterations": [2, 1, 1], "linear": None})
+        used.append(found.recipe)
+        assert found.recipe.small is None
+    assert [recipe.deformable.blur for recipe in used] == [
+        wf.recipe("default").deformable.blur,
+        wf.recipe("default").small.blur,
+    ]
 
 
 def test_a_result_has_the_settings_that_were_used():

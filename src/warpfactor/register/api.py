@@ -99,7 +99,7 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
         found = _run_stages(scene, chosen, start, course)
         del scene, start
         info = (str(place), kernels.name_of(ops), used, seed)
-        result, stopped = insist(lambda: _finish(source, chosen, found, course, info, outside), keep=keep_interrupted)
+        result, stopped = insist(lambda: _finish(source, found, course, info, outside), keep=keep_interrupted)
         result = replace(result, run=replace(result.run, sources=sources))
         return replace(result, interrupted=True, status=INTERRUPTED) if stopped else result
 
@@ -134,8 +134,12 @@ class _Aligned(NamedTuple):
 
 @dataclass(frozen=True)
 class _Found:
-    """What the stages leave: y = matrix (x + displacement(x)), how they went, where the fixed image shows something."""
+    """What the stages leave: y = matrix (x + displacement(x)), how they went, where the fixed image shows something.
 
+    The recipe is the given one with what was chosen in it for this object.
+    """
+
+    recipe: Recipe
     matrix: Matrix
     displacement: Tensor | None
     stages: tuple[Stage, ...]
@@ -201,6 +205,7 @@ def _run_stages(scene: Scene, recipe: Recipe, start: Initial, course: _Course) -
             lambda: foreground(scene.pair.fixed, scene.pair.fixed_mask).cpu(), keep=course.keep_interrupted
         )
         interrupted = interrupted or stopped
+        recipe = recipe.for_object(int(where.sum()))
     if recipe.deformable is not None and not interrupted:
         try:
             displacement, stage = run_deformable(
@@ -219,7 +224,7 @@ def _run_stages(scene: Scene, recipe: Recipe, start: Initial, course: _Course) -
                 raise
             interrupted = True
         course.clock.lap("deformable")
-    return _Found(matrix, displacement, tuple(stages), interrupted, where, scene.nonfinite, missing)
+    return _Found(recipe, matrix, displacement, tuple(stages), interrupted, where, scene.nonfinite, missing)
 
 
 def _with_gaps(
@@ -278,7 +283,7 @@ def _run_linear_stages(scene: Scene, settings: Sequence[Any], start: Matrix | No
 
 
 def _finish(
-    source: _Source, recipe: Recipe, found: _Found, course: _Course, info: tuple[str, str, int, int], outside: float
+    source: _Source, found: _Found, course: _Course, info: tuple[str, str, int, int], outside: float
 ) -> Registration:
     """Inverse, warped image and figures."""
     give_back_memory()
@@ -307,7 +312,7 @@ def _finish(
         status=_status(found),
         interrupted=found.interrupted,
         figures=figures,
-        recipe=recipe,
+        recipe=found.recipe,
         run=RunInfo(
             device=device,
             backend=backend,

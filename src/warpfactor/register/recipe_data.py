@@ -35,6 +35,8 @@ _PLANAR = replace(
     blur=0.5,
     iterations=(60, 30, 30),
 )
+# Few voxels: little to blur away before an image is shrunk, and time for more steps and for copies to undo them from.
+_SMALL = replace(_WARP, damping=Trust(initial=8, floor=8), blur=0.35, iterations=(60, 30, 40))
 # Organs that move far and smoothly: one more level, wider smoothing, more iterations.
 _SMOOTH = replace(
     _WARP,
@@ -57,7 +59,8 @@ _LUNG = replace(
     _SMOOTH,
     metric=LNCC((7, 7, 7, 9), symmetric=True, flat=0.003),
     sigma_grad=1.6,
-    iterations=(80, 80, 50, 30),
+    blur=0.5,
+    iterations=(40, 40, 25, 15),
 )
 _PAPER = Deformable(
     metric=LNCC(7, exact=False, flat=1e-5, noise=0.0),
@@ -83,8 +86,9 @@ _TABLE = (
         (_AFFINE,),
         _WARP,
         _PLANAR,
+        _SMALL,
     ),
-    Recipe("brain", "Brains of one contrast, between people or to a template.", (_AFFINE,), _WARP, _PLANAR),
+    Recipe("brain", "Brains of one contrast, between people or to a template.", (_AFFINE,), _WARP, _PLANAR, _SMALL),
     Recipe("lung", "CT of the chest: long, smooth motion.", (_AFFINE,), _LUNG),
     Recipe("abdomen", "MR or CT of the abdomen over breathing: long, smooth motion.", (_AFFINE,), _ABDOMEN),
     Recipe(
@@ -105,6 +109,7 @@ _TABLE = (
         (_AFFINE,),
         replace(_WARP, iterations=(30, 15, 5)),
         replace(_PLANAR, iterations=(60, 30, 10)),
+        replace(_SMALL, iterations=(30, 15, 20)),
     ),
     Recipe(
         "accurate",
@@ -112,6 +117,7 @@ _TABLE = (
         (_AFFINE,),
         replace(_WARP, iterations=(100, 60, 20), tail=(0.4, 4.0)),
         replace(_PLANAR, iterations=(100, 100, 50)),
+        replace(_SMALL, iterations=(100, 60, 60), tail=(0.4, 4.0)),
     ),
     Recipe("rigid", "Rotation and translation only.", (_RIGID,)),
     Recipe("affine", "Rotation, translation, scale and shear, no warp.", (_AFFINE,)),

@@ -42,8 +42,8 @@ def run_beside(main: Callable[[], _T], jobs: Sequence[Job], threads: int) -> _T:
 class _Crew:
     """Threads that take jobs from a queue.
 
-    The main thread, where signals are raised, holds no lock: it only looks whether the queue is empty and nobody busy. A
-    thread is busy before it looks into the queue, so both together mean that nothing runs and nothing will.
+    The main thread, where signals are raised, holds no lock: it only looks whether the queue is empty and nobody busy.
+    A thread is busy before it looks into the queue, so both together mean that nothing runs and nothing will.
 
     Attributes:
         errors: of jobs, in the order they came.

@@ -16,6 +16,7 @@ from warpfactor.transform import Affine, Chain, Warp
 
 _SETTINGS = {"iterations": "100x50x25", "sigma": 1.5, "shrink": "4x2x1", "affine_iterations": 200, "seed": 1}
 _BINS, _SHARE = 32, 0.2  # of the affine's mutual information: histogram bins, voxels looked at
+_FEW = 20_000  # voxels: of so few all are looked at, for at the coarsest level a fifth of a slice fills no histogram
 _MATCH = (256, 15)  # histogram matching: levels, points
 
 
@@ -45,8 +46,9 @@ def _affine(fixed: Any, moving: Any, how: Any) -> Any:
     )
     method = sitk.ImageRegistrationMethod()
     method.SetMetricAsMattesMutualInformation(_BINS)
-    method.SetMetricSamplingStrategy(method.RANDOM)
-    method.SetMetricSamplingPercentage(_SHARE, int(how["seed"]))
+    if fixed.GetNumberOfPixels() > _FEW:
+        method.SetMetricSamplingStrategy(method.RANDOM)
+        method.SetMetricSamplingPercentage(_SHARE, int(how["seed"]))
     method.SetInterpolator(sitk.sitkLinear)
     method.SetOptimizerAsGradientDescent(1.0, int(how["affine_iterations"]), 1e-6, 10)
     method.SetOptimizerScalesFromPhysicalShift()
