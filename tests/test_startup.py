@@ -1,20 +1,26 @@
 """Starting up: what is imported when, and compiled kernels that are kept, found again, and never mixed up."""
 
+import ast
+import ctypes
+import importlib
 import os
 import shutil
 import subprocess
 import sys
 import types
+from pathlib import Path
 
 import numba
+import numpy as np
 import pytest
 import torch
+from numba import prange
 from numba.core.registry import CPUDispatcher
 from typer.testing import CliRunner
 
 from warpfactor.cli import app, show, warmup
 from warpfactor.kernels import cpu
-from warpfactor.kernels.cpu import cache
+from warpfactor.kernels.cpu import cache, whole
 from warpfactor.kernels.cpu.compilation import counted
 
 SOURCE = "def double(x):\n    return 2 * x\n"
@@ -266,6 +272,113 @@ def test_compilations_are_counted():
         outer(2)
     assert found.count == 1
     assert found.seconds > 0
+
+
+def decorated(name):
+    """The kernels that a decorator of jit.py has made, by what their sources say."""
+    for path in sorted(Path(cpu.__file__).parent.glob("*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.FunctionDef) and name in [getattr(d, "id", "") for d in node.decorator_list]:
+                yield getattr(importlib.import_module(f"{cpu.__name__}.{path.stem}"), node.name)
+
+
+def test_every_kernel_has_the_options_of_its_decorator():
+    """Numba keeps one dictionary of options for all kernels of a decorator, and must not change it."""
+    loops, parts = list(decorated("parallel")), list(decorated("serial"))
+    assert len(loops) > 10
+    assert len(parts) > 10
+    for kernel in loops:
+        assert kernel.targetoptions["parallel"] is True, kernel
+    for kernel in (*loops, *parts):
+        assert kernel.targetoptions["fastmath"] == {"contract", "nsz", "arcp", "reassoc", "afn"}, kernel
+        assert kernel.targetoptions["error_model"] == "numpy", kernel
+    assert not any(kernel.targetoptions.get("parallel") for kernel in parts)
+
+
+@numba.njit(**whole.PART)
+def third(x):
+    if x < 0:
+        raise ValueError("below zero")
+    return x / 3
+
+
+def thirds(values, out):
+    third(values[0])
+    for i in prange(values.shape[0]):
+        out[i] = third(values[i])
+
+
+known = pytest.mark.skipif(not whole.is_known, reason="another Numba, which compiles its own way")
+
+
+@known
+def test_a_kernel_compiled_as_a_whole_is_the_same():
+    values = np.linspace(0, 5, 1000)
+    plain, once = np.empty_like(values), np.empty_like(values)
+    numba.njit(parallel=True)(thirds)(values, plain)
+    kernel = numba.njit(parallel=True, **whole.KERNEL)(thirds)
+    kernel(values, once)
+    np.testing.assert_array_equal(once, plain)
+    with pytest.raises(ValueError, match="below zero"):  # errors come from inside the parts
+        kernel(-values - 1, once)
+
+
+@known
+def test_only_the_kernel_itself_becomes_machine_code(monkeypatch):
+    finished = []
+    finish = whole.JITCodeLibrary._finalize_specific
+    monkeypatch.setattr(
+        whole.JITCodeLibrary, "_finalize_specific", lambda self: (finished.append(self.name), finish(self))[1]
+    )
+    numba.njit(parallel=True, **whole.KERNEL)(thirds)(np.ones(4), np.ones(4))
+    assert finished == ["thirds"]
+
+
+@known
+def test_a_part_is_finished_when_somebody_wants_to_call_it():
+    library = whole.Part(numba.njit(lambda x: x).targetctx.codegen(), "part")
+    library.add_llvm_module(whole.parse_assembly("define i32 @warpfactor_seven() { ret i32 7 }"))
+    with numba.core.compiler_lock.global_compiler_lock:
+        assert library.get_pointer_to_function("absent") == 0
+        address = library.get_pointer_to_function("warpfactor_seven")
+    assert ctypes.CFUNCTYPE(ctypes.c_int32)(address)() == 7
+
+
+@known
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_part_called_from_python_is_an_error_and_no_crash(compiled):
+    part = numba.njit(**whole.PART)(third.py_func)
+    if compiled:
+        numba.njit(**whole.KERNEL)(lambda x: part(x))(6.0)
+    with pytest.raises(SystemError):
+        part(6.0)
+
+
+def test_ordinary_kernels_can_use_parts():
+    """What was left unfinished in one kernel is finished in another, made by Numba alone."""
+    assert numba.njit(lambda x: third(x) + 1)(6.0) == 3.0
+
+
+def test_warmup_says_at_once_what_it_does(monkeypatch):
+    monkeypatch.setattr(warmup, "parts", lambda *_: [("a part", lambda: None)])
+    told = CliRunner().invoke(app.app, ["warmup"], catch_exceptions=False).stdout.splitlines()
+    assert "every kernel" in told[0]
+    assert told[1].startswith("a part")
+    assert CliRunner().invoke(app.app, ["warmup", "--quiet"], catch_exceptions=False).stdout == ""
+
+
+def test_nothing_is_kept_at_first_and_something_afterwards(places, kernel):
+    assert cache.is_empty()
+    kernel()(4)
+    assert not cache.is_empty()
+
+
+def test_where_nothing_can_be_kept_there_is_nothing_to_fill(places, tmp_path):
+    block(places.own)
+    block(places.user.parent)
+    (tmp_path / f"warpfactor-{os.getuid()}").mkdir()
+    (tmp_path / f"warpfactor-{os.getuid()}").chmod(0o777)
+    assert not cache.is_empty()
 
 
 def test_warmup_uses_every_kernel():

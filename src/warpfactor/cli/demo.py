@@ -14,6 +14,7 @@ import typer
 import warpfactor as wf
 from warpfactor.cli import report as reporting
 from warpfactor.cli import show
+from warpfactor.cli.ahead import compile_ahead
 from warpfactor.cli.options import Force, Quiet, parse_numbers
 from warpfactor.errors import InputError
 
@@ -46,6 +47,7 @@ def command(
         truth = _make_pair(place, sizes, seed)
         show.announce_compilation(quiet=quiet)
         with show.progress(quiet=quiet, as_json=False) as view:
+            compile_ahead(chosen, planar=sizes[0] == 1, masked=False)
             found = wf.register(place / FIXED, place / MOVING, recipe=chosen, progress=view.callback)
             view.phase("report and writing" if report else "writing")
             verdict = _save(found, place, output, report=report)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 WIDE = 160  # columns of a table that no terminal limits
 COLUMN = 10  # where the text of a summary begins
-COMPILE_SECONDS = 60  # of two cores, Numba 0.68
+COMPILE_SECONDS = 30  # by one process, with Numba 0.68; two processes need 20
 
 
 @contextmanager

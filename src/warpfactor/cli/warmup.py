@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,6 +12,7 @@ import typer
 
 import warpfactor as wf
 from warpfactor.cli.options import Quiet
+from warpfactor.cli.second import Part, second_process
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,8 +38,10 @@ def command(quiet: Quiet = False) -> None:
     from warpfactor.kernels.cpu.cache import holdings
     from warpfactor.kernels.cpu.compilation import counted
 
+    if not quiet:
+        typer.echo("using every kernel once, on small images; those not kept yet are compiled, which may take a minute")
     last = time.perf_counter()
-    with counted() as compiled, _second_process() as helped:
+    with counted() as compiled, second_process("warpfactor.cli.warmup:parts") as helped:
         for name in compile_all():
             began, last = last, time.perf_counter()
             if not quiet:
@@ -54,35 +54,14 @@ def command(quiet: Quiet = False) -> None:
                 typer.echo(f"{count} are kept in {folder}")
 
 
-def compile_all(*, backwards: bool = False) -> Iterator[str]:
+def compile_all() -> Iterator[str]:
     """Use every kernel once, on small images; yields the name of each part when it is done."""
-    for name, part in reversed(_parts()) if backwards else _parts():
+    for name, part in parts():
         part()
         yield name
 
 
-@contextmanager
-def _second_process() -> Iterator[bool]:
-    """If nothing is compiled yet, another process begins at the other end: each takes from disk what the other made.
-
-    Yields whether there is one.
-    """
-    from warpfactor.bench.machine import cores
-    from warpfactor.kernels.cpu.cache import holdings
-
-    if cores() < 2 or any(holdings().values()):
-        yield False
-        return
-    code = "from warpfactor.cli.warmup import compile_all; list(compile_all(backwards=True))"
-    helper = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        yield True
-    finally:
-        helper.kill()
-        helper.wait()
-
-
-def _parts() -> list[tuple[str, Callable[[], object]]]:
+def parts(_: object = None) -> list[Part]:
     """Linear stages first and warps last: the longest compilations are at the two ends."""
     pair = wf.phantom.phantom(SHAPE, displacement_vox=1.0)
     run = partial(wf.register, pair.fixed.numpy(), pair.moving.numpy())

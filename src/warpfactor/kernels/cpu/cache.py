@@ -15,6 +15,7 @@ import pickle
 import stat
 import sys
 import tempfile
+import threading
 import time
 import warnings
 from collections.abc import Callable
@@ -34,6 +35,7 @@ OUTDATED_SECONDS = 7 * 24 * 3600  # when files of other sources are removed; two
 _DIGEST = hashlib.sha256().digest_size
 SOURCES = Path(__file__).parents[1]
 _own = Path(__file__).parent / "__pycache__"
+writing = threading.Lock()  # held while a file is written: who ends the process takes it first
 
 
 class KernelCache:
@@ -118,6 +120,11 @@ def holdings() -> dict[Path, int]:
     return {folder: len(list(folder.glob(f"*-{stamp()[:16]}-*{SUFFIX}"))) for folder in folders()}
 
 
+def is_empty() -> bool:
+    """Whether no folder has a kernel that can be used, and one will take some."""
+    return not any(holdings().values()) and any(_takes_files(folder) for folder in folders())
+
+
 @functools.cache
 def stamp() -> str:
     """Digest of the sources of all kernels: each may have others compiled into it."""
@@ -139,6 +146,11 @@ def _read(path: Path) -> bytes | None:
 
 def _write(path: Path, payload: bytes) -> bool:
     """Whether the file could be written."""
+    with writing:
+        return _written(path, payload)
+
+
+def _written(path: Path, payload: bytes) -> bool:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent)

@@ -1,4 +1,4 @@
-"""Notice that kernels are compiled: a first run takes a minute for it, later runs load them from disk."""
+"""Notice that kernels are compiled: a first run takes half a minute for it, later runs load them from disk."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ import torch
 from numba import njit
 
 from .cache import kept
+from .whole import KERNEL, PART
 
 # The streaming kernels meet at a barrier for every plane. Threads of the OpenMP layer spin there, and on a machine that
 # has anything else to do each barrier then costs a scheduler's time slice: at 80x96x80 with one other busy process LNCC
@@ -29,8 +30,8 @@ if _config.THREADING_LAYER == "default":
 _queue = threading.RLock()
 
 FLAGS = {"contract", "nsz", "arcp", "reassoc", "afn"}
-parallel = kept(njit(parallel=True, fastmath=FLAGS, error_model="numpy", nogil=True))
-serial = kept(njit(fastmath=FLAGS, error_model="numpy", nogil=True))
+parallel = kept(njit(parallel=True, fastmath=FLAGS, error_model="numpy", nogil=True, **KERNEL))
+serial = njit(fastmath=FLAGS, error_model="numpy", nogil=True, **PART)  # for parts of kernels; Python cannot call them
 inline = njit(fastmath=FLAGS, error_model="numpy", inline="always")
 
 offset = numba.uint64  # type of indices that are sums, see filters.py
