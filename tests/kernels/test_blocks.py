@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from test_cpu import assert_as_exact
+from test_cpu import assert_as_exact, problem, single
 
 from warpfactor.kernels import cpu, reference
 
@@ -105,3 +105,27 @@ def test_the_largest_step_is_found_wherever_it_is(form, width, generator):
         found, expected = cpu.descend(gradient, **options), reference.descend(exact, **options)
         assert found == pytest.approx(expected, rel=1e-5)
         torch.testing.assert_close(gradient.double(), exact, rtol=1e-5, atol=1e-6)
+
+
+# Batches of 16, 4, 10 and one plane; the last of the first two are not full.
+BATCHES = [(37, 20, 21), (9, 130, 131), (10, 60, 20), (1, 40, 50)]
+
+
+@pytest.mark.parametrize("shape", BATCHES)
+@pytest.mark.parametrize("radius", [(1, 1, 1), (2, 3, 2), (3, 2, 3), (4, 1, 5)])
+@pytest.mark.parametrize(("exact", "symmetric"), [(True, False), (True, True), (False, False), (False, True)])
+def test_correlation_in_batches_of_planes(shape, radius, exact, symmetric):
+    fixed, moving, field, matrix = problem((shape, shape))
+    radius = radius if shape[0] > 1 else (0, *radius[1:])
+    options = {"radius": radius, "exact": exact, "symmetric": symmetric, "flat": (0.05, 0.05)}
+    room = cpu.lncc_room(shape, radius)
+    for part in room:
+        part[:] = torch.nan  # whatever another call left there
+    images = single(fixed, moving, field)
+    found, rough, true = (torch.empty_like(field, dtype=d) for d in (torch.float32, torch.float32, torch.float64))
+    total = cpu.lncc(*images, matrix, gradient=found, room=room, **options)
+    again = cpu.lncc(*images, matrix, room=room, **options)
+    reference.lncc(*images, matrix, gradient=rough, **options)
+    assert total == pytest.approx(reference.lncc(fixed, moving, field, matrix, gradient=true, **options), rel=1e-5)
+    assert again == total
+    assert_as_exact(found, true, rough)
