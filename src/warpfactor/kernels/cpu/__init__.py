@@ -1,7 +1,8 @@
 """Fused CPU kernels in Numba, with the signatures and meaning of `warpfactor.kernels.reference`."""
 
+from .compose import compose
 from .descent import adam, descend, norms, tile
-from .field import compose, invert, jacobian_determinant, resize, round_trip
+from .field import invert, jacobian_determinant, resize, round_trip
 from .labels import sample_labels
 from .linear import affine_gradient, affine_moments
 from .lncc import lncc, lncc_room

@@ -1,4 +1,4 @@
-"""CPU forms of the displacement operations: `compose`, `round_trip`, `resize`, `jacobian_determinant`, `invert`."""
+"""CPU forms of the displacement operations `round_trip`, `resize`, `jacobian_determinant`, `invert`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -38,23 +38,6 @@ def vector_at(f0, f1, f2, shape, stride, pz, py, px):  # type: ignore[no-untyped
         w00 * f2[b + sx] + w01 * f2[b + sy + sx] + w10 * f2[c + sx] + w11 * f2[c + sy + sx]
     )
     return u0, u1, u2
-
-
-@parallel
-def _compose(warp, stride, step, scale, out):  # type: ignore[no-untyped-def]
-    _, D, H, W = warp.shape
-    f0, f1, f2 = warp[0].ravel(), warp[1].ravel(), warp[2].ravel()
-    for row in prange(D * H):
-        z = row // H
-        y = row - z * H
-        for x in range(W):
-            a, b, c = scale * step[0, z, y, x], scale * step[1, z, y, x], scale * step[2, z, y, x]
-            u0, u1, u2 = vector_at(
-                f0, f1, f2, (D, H, W), stride, z + np.float64(a), y + np.float64(b), x + np.float64(c)
-            )
-            out[0, z, y, x] = a + u0
-            out[1, z, y, x] = b + u1
-            out[2, z, y, x] = c + u2
 
 
 @parallel
@@ -184,16 +167,9 @@ def _invert(u, stride, v, iterations, tolerance, residual):  # type: ignore[no-u
             residual[z, y, x] = best
 
 
-def _field_strides(field: Tensor) -> tuple[int, int, int]:
+def field_strides(field: Tensor) -> tuple[int, int, int]:
+    """Flat-index strides of one component of a field."""
     return strides(tuple(field.shape[1:]))
-
-
-@exclusive
-def compose(warp: Tensor, step: Tensor, *, scale: float = 1.0, out: Tensor | None = None) -> Tensor:
-    """x -> s step(x) + warp(x + s step(x)); `out` may be `step`; see the reference."""
-    result = torch.empty_like(warp, memory_format=torch.contiguous_format) if out is None else out
-    _compose(array(warp), _field_strides(warp), array(step), np.float32(scale), target(result))
-    return result
 
 
 @exclusive
@@ -202,7 +178,7 @@ def round_trip(first: Tensor, second: Tensor, gram: Matrix) -> tuple[Tensor, Ten
     lengths = torch.empty(first.shape[1:], dtype=first.dtype)
     stays = torch.empty(first.shape[1:], dtype=torch.bool)
     entries: Any = tuple(np.float32(gram[a][b]) for a, b in ((0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2)))
-    _round_trip(array(first), array(second), _field_strides(first), entries, target(lengths), target(stays))
+    _round_trip(array(first), array(second), field_strides(first), entries, target(lengths), target(stays))
     return lengths, stays
 
 
@@ -212,7 +188,7 @@ def resize(field: Tensor, shape: Sequence[int], scale: Sequence[float], offset: 
     out = torch.empty((field.shape[0], *shape), dtype=field.dtype)
     k: Any = tuple(float(s) for s in scale)
     o: Any = tuple(float(s) for s in offset)
-    _resize(array(field), _field_strides(field), k, o, target(out))
+    _resize(array(field), field_strides(field), k, o, target(out))
     return out
 
 
@@ -231,5 +207,5 @@ def invert(
     """Displacement v with v(x) + u(x + v(x)) = 0, and what is left of that sum; see the reference."""
     v = (-displacement if start is None else start.clone()).contiguous()
     residual = torch.empty(displacement.shape[1:], dtype=displacement.dtype)
-    _invert(array(displacement), _field_strides(displacement), target(v), iterations, tolerance, target(residual))
+    _invert(array(displacement), field_strides(displacement), target(v), iterations, tolerance, target(residual))
     return v, residual

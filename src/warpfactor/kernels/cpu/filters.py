@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .jit import inline, offset, serial
+from .jit import inline, offset, ordered, serial
 
 
 def gaussian_taps(radius: int) -> Any:
@@ -27,6 +27,24 @@ def padded(rows, n, r):  # type: ignore[no-untyped-def]
     return np.zeros((rows + 2, n + 2 * r), np.float32)
 
 
+@ordered
+def _small_window(line, r, dst, x0, x1):  # type: ignore[no-untyped-def]
+    """dst[x] = sum of line[x : x + 2r + 1] for r = 1 to 3: one loop, the same sums in the same order as by doubling."""
+    one, two, three = offset(1), offset(2), offset(3)
+    if r == 1:
+        for x in range(x0, x1):
+            dst[x] = line[x] + (line[x + one] + line[x + two])
+    elif r == 2:
+        for x in range(x0, x1):
+            y = x + one
+            dst[x] = line[x] + ((line[y] + line[y + one]) + (line[y + two] + line[y + three]))
+    else:
+        for x in range(x0, x1):
+            y = x + three
+            first = line[x] + (line[x + one] + line[x + two])
+            dst[x] = first + ((line[y] + line[y + one]) + (line[y + two] + line[y + three]))
+
+
 @serial
 def window_row(lines, i, r, taps, box, dst, q, y, x0, x1):  # type: ignore[no-untyped-def]
     """dst[q, y, x] = sum over the window of lines[i, x : x + 2r + 1]; the last two lines are overwritten."""
@@ -38,6 +56,9 @@ def window_row(lines, i, r, taps, box, dst, q, y, x0, x1):  # type: ignore[no-un
             for k in range(offset(2 * r + 1)):
                 s += taps[k] * lines[i, x + k]
             dst[q, y, x] = np.float32(s)
+        return
+    if 0 < r <= 3:
+        _small_window(lines[i], r, dst[q, y], x0, x1)
         return
     for x in range(x0, x1):
         dst[q, y, x] = lines[i, x]

@@ -1,8 +1,11 @@
 """CPU forms of `smooth_gaussian` and `smooth_box`: separable, in place, one slab of lines at a time.
 
-Planes are filtered along x and y through a buffer of one plane, then slabs (all z at one y) along z: the field is
-read and written twice in all, and every inner loop runs along x. Rows of zeros, as a gradient has them where an image
-is empty, are passed over, and so is what they alone would give.
+Planes are filtered along x and y through a buffer of one plane, then slabs (all z of some voxels in a row) along z: the
+field is read and written twice in all, and every inner loop runs along x. Rows of zeros, as a gradient has them where
+an image is empty, are passed over, and so is what they alone would give.
+
+A loop over a row costs as much before its first and after its last whole vector as for 50 to 100 voxels. So rows that
+follow each other are filtered as one: 29 taps take 3.0 ns a voxel in rows of 41, 2.0 in rows of 81, 1.1 in 640 or more.
 """
 
 from collections.abc import Sequence
@@ -16,6 +19,10 @@ from ..taps import gaussian_kernel
 from .jit import exclusive, parallel, serial, target
 
 IDENTITY = np.ones(1, np.float32)
+LINE = 1024  # voxels that are filtered as one along x and y: with their neighbours they stay in the nearest cache
+SLAB = 256  # voxels of a plane that are filtered as one along z; wider slabs leave the cache and pass over fewer zeros
+EDGE = 8  # buffers have rows of a multiple of it: loads that cross no line of the cache take 0.75 ns a voxel, not 1.0
+GROUPS = 32  # of planes or slabs; each has its buffers
 
 
 @serial
@@ -27,6 +34,20 @@ def _shows(row):  # type: ignore[no-untyped-def]
     for x in range(row.shape[0]):
         count += 1 if row[x] != 0.0 else 0
     return count > 0
+
+
+@serial
+def _copy(src, dst):  # type: ignore[no-untyped-def]
+    """dst[:n] = src of n elements; a loop is a third of the time of an assignment to a slice."""
+    for x in range(src.shape[0]):
+        dst[x] = src[x]
+
+
+@serial
+def _fill(dst, number):  # type: ignore[no-untyped-def]
+    """Every element of dst = number."""
+    for x in range(dst.shape[0]):
+        dst[x] = number
 
 
 @serial
@@ -91,71 +112,109 @@ def _combine(src, o, stride, taps, row):  # type: ignore[no-untyped-def]
 
 
 @serial
-def _filter_row(row, taps, zero, line, out):  # type: ignore[no-untyped-def]
-    """Filter one row into `out` (which may be the row itself) through the padded buffer `line`."""
-    n = row.shape[0]
+def _filter_rows(plane, taps, zero, line, out, buf, py):  # type: ignore[no-untyped-def]
+    """Filter the rows of a plane that show something along x into buf[py:]; the first of them, the one after the last.
+
+    As many as fit lie in `line` one behind the other, each with its own padding, and are filtered as one.
+    """
+    H, W = plane.shape
     pad = taps.shape[0] // 2
-    first, last = row[0], row[n - 1]
-    inner = line[pad : pad + n]
-    for x in range(n):
-        inner[x] = row[x]
-    for k in range(pad):
-        line[k] = np.float32(0.0) if zero else first
-        line[pad + n + k] = np.float32(0.0) if zero else last
-    _combine(line, pad, 1, taps, out)
+    pitch = W + 2 * pad
+    waiting = np.empty(line.shape[0] // pitch, np.int64)
+    held = 0
+    first, last = H, 0
+    for y in range(H):
+        row = plane[y]
+        if _shows(row):
+            _pad_row(row, line[held * pitch : (held + 1) * pitch], pad, zero)
+            waiting[held] = y
+            held += 1
+            first, last = min(first, y), y + 1
+        else:
+            _fill(buf[y + py], np.float32(0.0))
+        if held == waiting.shape[0] or (y == H - 1 and held > 0):
+            _combine(line, pad, 1, taps, out[: held * pitch - 2 * pad])
+            for i in range(held):
+                _copy(out[i * pitch : i * pitch + W], buf[waiting[i] + py])
+            held = 0
+    return first, last
 
 
 @serial
-def _filter_plane(plane, tx, ty, zero):  # type: ignore[no-untyped-def]
+def _pad_row(row, line, pad, zero):  # type: ignore[no-untyped-def]
+    """Copy a row into the middle of `line`, its ends or zero into the rest."""
+    n = row.shape[0]
+    _copy(row, line[pad:])
+    _fill(line[:pad], np.float32(0.0) if zero else row[0])
+    _fill(line[pad + n :], np.float32(0.0) if zero else row[n - 1])
+
+
+@serial
+def _filter_plane(plane, tx, ty, zero, line, out, buf):  # type: ignore[no-untyped-def]
     """Filter a plane along x and y in place."""
     H, W = plane.shape
-    px, py = tx.shape[0] // 2, ty.shape[0] // 2
-    line = np.empty(W + 2 * px, np.float32)
-    buf = np.empty((H + 2 * py, W), np.float32)
-    first, last = H, 0  # rows that hold something
-    for y in range(H):
-        if not _shows(plane[y]):
-            buf[y + py, :] = 0.0
-            continue
-        _filter_row(plane[y], tx, zero, line, buf[y + py])
-        first, last = min(first, y), y + 1
+    py = ty.shape[0] // 2
+    first, last = _filter_rows(plane, tx, zero, line, out, buf, py)
+    if first >= last:
+        return
     _pad_lines(buf, py, H, zero)
-    flat = buf.reshape(-1)
-    for y in range(max(0, first - py), min(H, last + py)):
-        _combine(flat, (y + py) * W, W, ty, plane[y])
+    flat, pitch = buf.reshape(-1), buf.shape[1]
+    many = out.shape[0] // pitch
+    end = min(H, last + py)
+    whole = plane.reshape(-1)
+    for y in range(max(0, first - py), end, many):
+        rows = min(many, end - y)
+        dst = whole[y * W : (y + rows) * W] if pitch == W else out[: rows * pitch]
+        _combine(flat, (y + py) * pitch, pitch, ty, dst)
+        if pitch > W:
+            for i in range(rows):
+                _copy(out[i * pitch : i * pitch + W], plane[y + i])
 
 
 @serial
-def _filter_slab(field, c, y, tz, zero):  # type: ignore[no-untyped-def]
-    """Filter the rows at one y along z in place."""
-    _, D, _, W = field.shape
+def _filter_slab(planes, start, tz, zero, buf):  # type: ignore[no-untyped-def]
+    """Filter planes[:, start:], no more voxels than `buf` is wide, along z in place."""
+    D, size = planes.shape
     pz = tz.shape[0] // 2
-    buf = np.empty((D + 2 * pz, W), np.float32)
+    end = min(size, start + buf.shape[1])
     first, last = D, 0
     for z in range(D):
-        row = field[c, z, y]
-        for x in range(W):
-            buf[z + pz, x] = row[x]
+        row = planes[z, start:end]
+        _copy(row, buf[z + pz])
         if _shows(row):
             first, last = min(first, z), z + 1
+    if first >= last:
+        return
     _pad_lines(buf, pz, D, zero)
-    flat = buf.reshape(-1)
+    flat, pitch = buf.reshape(-1), buf.shape[1]
     for z in range(max(0, first - pz), min(D, last + pz)):
-        _combine(flat, (z + pz) * W, W, tz, field[c, z, y])
+        _combine(flat, (z + pz) * pitch, pitch, tz, planes[z, start:end])
 
 
 @parallel
 def _gaussian(field, taps, zero):  # type: ignore[no-untyped-def]
-    C, D, H, _ = field.shape
+    C, D, H, W = field.shape
     tz, ty, tx = taps
     if tx.shape[0] + ty.shape[0] > 2:
-        for i in prange(C * D):
-            c = i // D
-            _filter_plane(field[c, i - c * D], tx, ty, zero)
+        pitch = -(-W // EDGE) * EDGE
+        room = max(LINE, pitch, W + 2 * (tx.shape[0] // 2))
+        groups = min(C * D, GROUPS)
+        for g in prange(groups):
+            line = np.empty(room, np.float32)
+            out = np.empty(room, np.float32)
+            buf = np.zeros((H + 2 * (ty.shape[0] // 2), pitch), np.float32)
+            for i in range(g, C * D, groups):  # every thread gets some of the middle
+                c = i // D
+                _filter_plane(field[c, i - c * D], tx, ty, zero, line, out, buf)
     if tz.shape[0] > 1:
-        for i in prange(C * H):
-            c = i // H
-            _filter_slab(field, c, i - c * H, tz, zero)
+        slabs = -(-H * W // SLAB)
+        groups = min(C * slabs, GROUPS)
+        flat = field.reshape(C, D, H * W)
+        for g in prange(groups):
+            slab = np.zeros((D + 2 * (tz.shape[0] // 2), SLAB), np.float32)
+            for i in range(g * C * slabs // groups, (g + 1) * C * slabs // groups):
+                c = i // slabs
+                _filter_slab(flat[c], (i - c * slabs) * SLAB, tz, zero, slab)
 
 
 @serial
