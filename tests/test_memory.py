@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -147,18 +148,32 @@ def test_whole_numbers_halve_the_images(generator: torch.Generator) -> None:
     assert held[0] == 2 * held[1] == 8 * LARGE**3
 
 
+WHOLE_RUN = """
+import sys
+from pathlib import Path
+import torch
+import warpfactor as wf
+from test_memory import LARGE, images
+from warpfactor.bench import speed_memory
+
+place, generator = Path(sys.argv[1]), torch.Generator().manual_seed(0)
+short = {"linear.iterations": [1, 1, 1], "linear.starts": ["identity"], "deformable.iterations": [1, 1, 2]}
+wf.register(*images(24, generator), overrides=short).save(place / "small")
+for image, name in zip(images(LARGE, generator), ("fixed.nii.gz", "moving.nii.gz"), strict=True):
+    wf.write_image(image, place / name, rough=True)
+del image
+before = speed_memory.settle()
+wf.register(place / "fixed.nii.gz", place / "moving.nii.gz", overrides=short).save(place / "out")
+print((speed_memory.peak() - before) / LARGE**3)
+"""
+
+
 @tells
-def test_a_whole_run_stays_within_its_budget(generator: torch.Generator, tmp_path: Path) -> None:
-    """From files to files; the small parts that do not grow with the image weigh more here than in large ones."""
-    short = {"linear.iterations": [1, 1, 1], "linear.starts": ["identity"], "deformable.iterations": [1, 1, 2]}
-    small = images(24, generator)
-    wf.register(*small, overrides=short).save(tmp_path / "small")
-    for image, name in zip(images(LARGE, generator), ("fixed.nii.gz", "moving.nii.gz"), strict=True):
-        wf.write_image(image, tmp_path / name, rough=True)
-    del image
-    before = speed_memory.settle()
-    found = wf.register(tmp_path / "fixed.nii.gz", tmp_path / "moving.nii.gz", overrides=short)
-    found.save(tmp_path / "out")
-    most = speed_memory.peak()
-    assert before is not None and most is not None
-    assert (most - before) / LARGE**3 < 64, f"{(most - before) / LARGE**3:.1f}"
+def test_a_whole_run_stays_within_its_budget(tmp_path: Path) -> None:
+    """From files to files; the small parts that do not grow with the image weigh more here than in large ones.
+
+    In a process of its own: what others have left in this one would be measured too.
+    """
+    command = [sys.executable, "-c", WHOLE_RUN, str(tmp_path)]
+    done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
+    assert 40 < float(done.stdout) < 58
