@@ -12,19 +12,19 @@ from numba import prange
 from torch import Tensor
 
 from .field import field_strides, vector_at
-from .jit import array, exclusive, inline, offset, parallel, serial, target
+from .jit import array, exclusive, offset, parallel, serial, target
 
 BLOCK = 1024  # voxels in rows that follow each other and are composed at once
 GROUPS = 64  # of blocks; each has its buffers
 
 
-@inline
+@serial
 def _along_x(row, x, lo, mid, hi):  # type: ignore[no-untyped-def]
     """Weighted sum of three voxels in a row."""
     return lo * row[x - offset(1)] + mid * row[x] + hi * row[x + offset(1)]
 
 
-@inline
+@serial
 def _weights(s):  # type: ignore[no-untyped-def]
     """Weights of the voxel before, the voxel itself and the one after, for a step s."""
     hi = max(s, np.float32(0.0))

@@ -32,7 +32,7 @@ _queue = threading.RLock()
 FLAGS = {"contract", "nsz", "arcp", "reassoc", "afn"}
 parallel = kept(njit(parallel=True, fastmath=FLAGS, error_model="numpy", nogil=True, **KERNEL))
 serial = njit(fastmath=FLAGS, error_model="numpy", nogil=True, **PART)  # for parts of kernels; Python cannot call them
-ordered = njit(fastmath=FLAGS - {"reassoc"}, error_model="numpy", nogil=True, **PART)  # a part whose sums keep their order
+ordered = njit(fastmath=FLAGS - {"reassoc"}, error_model="numpy", nogil=True, **PART)  # sums keep their order
 inline = njit(fastmath=FLAGS, error_model="numpy", inline="always")
 
 offset = numba.uint64  # type of indices that are sums, see filters.py
