@@ -3,13 +3,13 @@
 Two results are compared as maps of world points of the fixed image's object, so that affine and warp count together.
 Differences are in voxels: their mean and their 99th percentile over the object. The tolerances, each with its reason:
 
-* ROUNDING: the numbers that reach the optimizer differ in their last bit only, as by another unit, another order of axes
-  or another processor. Most often the warps then differ by 1e-6 voxel. But where a point falls on the lattice the slope
-  of linear interpolation has two sides, and a cost may lie at the edge of being lower; rounding then chooses one, and a
-  neighbourhood goes another way. Of 30 such changes of this phantom the worst differed by 0.0013 in the mean and 0.009 at
-  the 99th percentile, of 30 with the settings of large objects and more steps by 0.042 and 0.11. Each test below may hit
-  such an edge, on one processor and not on another, so it allows for that, a tenth of the phantom's true error; a test of
-  many changes together holds that it is rare.
+* ROUNDING: the numbers that reach the optimizer differ in their last bit only, as by another unit, another order of
+  axes or another processor. Most often the warps then differ by 1e-6 voxel. But where a point falls on the lattice the
+  slope of linear interpolation has two sides, and a cost may lie at the edge of being lower; rounding then chooses one,
+  and a neighbourhood goes another way. Of 30 such changes of this phantom the worst differed by 0.0013 in the mean and
+  0.009 at the 99th percentile, of 30 with the settings of large objects and more steps by 0.042 and 0.11. Each test
+  below may hit such an edge, on one processor and not on another, so it allows for that, a tenth of the phantom's true
+  error; a test of many changes together holds that it is rare.
 * EMPTIER: more differs than numbers. What was unknown beyond the border is now known to be empty, windows and filters
   are no longer cut there, and the coarsest affine level has other voxels.
 * NOISIER: the images differ. Noise is where none was, which moves the affine by some tenths of a voxel; the warp makes

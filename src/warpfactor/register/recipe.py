@@ -25,8 +25,8 @@ class Recipe:
         linear: stages that each start where the one before ended; none leaves the initial transform as it is.
         deformable: the warp; None ends with the linear stages.
         planar: the warp between images of one slice, if it is found otherwise: a window there has fewer voxels.
-        small: the warp of objects of fewer than `SMALL` voxels, if it is found otherwise: there is less to blur away and
-            time for more steps.
+        small: the warp of objects of fewer than `SMALL` voxels, if it is found otherwise: there is less to blur away
+            and time for more steps.
     """
 
     name: str
@@ -46,7 +46,8 @@ class Recipe:
         Args:
             changes: by dotted name, such as "deformable.sigma_grad" or "deformable.metric.size". "linear.dof" is for
                 all linear stages, "linear.0.dof" for the first. A metric or damping may be given by its name alone,
-                and `deformable` or `linear` may be "none". What is set in `deformable` is set in `planar` and `small` too.
+                and `deformable` or `linear` may be "none". What is set in `deformable` is set in `planar` and `small`
+                too.
             more: the same, for names without dots.
         """
         given = {**(changes or {}), **more}

@@ -36,7 +36,7 @@ _PLANAR = replace(
     iterations=(60, 30, 30),
 )
 # Few voxels: little to blur away before an image is shrunk, and time for more steps and for copies to undo them from.
-_SMALL = replace(_WARP, damping=Trust(initial=8, floor=8), blur=0.35, iterations=(60, 30, 40))
+_SMALL = replace(_WARP, damping=Trust(initial=8, floor=8), blur=0.35, iterations=(30, 30, 40))
 # Organs that move far and smoothly: one more level, wider smoothing, more iterations.
 _SMOOTH = replace(
     _WARP,
@@ -53,6 +53,7 @@ _ABDOMEN = replace(
     damping=Trust(initial=0.3, floor=0.3, reject=False),
     step=3.0,
     tail=(0.7, 4.0),
+    blur=0.5,
     iterations=(60, 60, 60, 80),
 )
 _LUNG = replace(
@@ -109,7 +110,7 @@ _TABLE = (
         (_AFFINE,),
         replace(_WARP, iterations=(30, 15, 5)),
         replace(_PLANAR, iterations=(60, 30, 10)),
-        replace(_SMALL, iterations=(30, 15, 20)),
+        replace(_SMALL, iterations=(20, 15, 15)),
     ),
     Recipe(
         "accurate",
@@ -117,7 +118,7 @@ _TABLE = (
         (_AFFINE,),
         replace(_WARP, iterations=(100, 60, 20), tail=(0.4, 4.0)),
         replace(_PLANAR, iterations=(100, 100, 50)),
-        replace(_SMALL, iterations=(100, 60, 60), tail=(0.4, 4.0)),
+        replace(_SMALL, iterations=(60, 60, 60), tail=(0.4, 4.0)),
     ),
     Recipe("rigid", "Rotation and translation only.", (_RIGID,)),
     Recipe("affine", "Rotation, translation, scale and shear, no warp.", (_AFFINE,)),
