@@ -33,7 +33,7 @@ _PLANAR = replace(
     damping=Trust(initial=8, floor=8),
     sigma_warp=0.8,
     blur=0.5,
-    iterations=(60, 60, 60),
+    iterations=(60, 30, 60),
 )
 # Few voxels: little to blur away before an image is shrunk, and time for more steps and for copies to undo them from.
 _SMALL = replace(_WARP, damping=Trust(initial=8, floor=8), blur=0.35, iterations=(30, 30, 40))
@@ -117,7 +117,7 @@ _TABLE = (
         "As default with more iterations and a heavier tail of the gradient's kernel.",
         (_AFFINE,),
         replace(_WARP, iterations=(100, 60, 20), tail=(0.4, 4.0)),
-        replace(_PLANAR, iterations=(100, 100, 100)),
+        replace(_PLANAR, iterations=(100, 100, 50)),
         replace(_SMALL, iterations=(60, 60, 60), tail=(0.4, 4.0)),
     ),
     Recipe("rigid", "Rotation and translation only.", (_RIGID,)),
