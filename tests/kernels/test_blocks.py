@@ -107,14 +107,10 @@ def test_the_largest_step_is_found_wherever_it_is(form, width, generator):
         torch.testing.assert_close(gradient.double(), exact, rtol=1e-5, atol=1e-6)
 
 
-# Batches of 16, 4, 10 and one plane; the last of the first two are not full.
-BATCHES = [(37, 20, 21), (9, 130, 131), (10, 60, 20), (1, 40, 50)]
-
-
-@pytest.mark.parametrize("shape", BATCHES)
+@pytest.mark.parametrize("shape", [(37, 20, 21), (9, 130, 131), (10, 60, 20), (1, 40, 50)])
 @pytest.mark.parametrize("radius", [(1, 1, 1), (2, 3, 2), (3, 2, 3), (4, 1, 5)])
 @pytest.mark.parametrize(("exact", "symmetric"), [(True, False), (True, True), (False, False), (False, True)])
-def test_correlation_in_batches_of_planes(shape, radius, exact, symmetric):
+def test_correlation_in_long_flat_and_wide_images(shape, radius, exact, symmetric):
     fixed, moving, field, matrix = problem((shape, shape))
     radius = radius if shape[0] > 1 else (0, *radius[1:])
     options = {"radius": radius, "exact": exact, "symmetric": symmetric, "flat": (0.05, 0.05)}
@@ -127,5 +123,5 @@ def test_correlation_in_batches_of_planes(shape, radius, exact, symmetric):
     again = cpu.lncc(*images, matrix, room=room, **options)
     reference.lncc(*images, matrix, gradient=rough, **options)
     assert total == pytest.approx(reference.lncc(fixed, moving, field, matrix, gradient=true, **options), rel=1e-5)
-    assert again == total
+    assert again == pytest.approx(total, rel=1e-7)  # without slopes another loop interpolates, in single precision
     assert_as_exact(found, true, rough)

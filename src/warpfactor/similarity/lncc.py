@@ -1,5 +1,6 @@
 """Local normalised cross-correlation: r = mean of 1 - LNCC over windows that have contrast in the fixed image."""
 
+import itertools
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -46,11 +47,14 @@ class LNCC:
         """The cost for the images of one level."""
         radius = at_level(self.size, level) // 2
         radii = tuple(radius if n > 1 else 0 for n in pair.shape)
-        room = ops.lncc_room(pair.shape, radii, self.window)
+        floors = self._floors(pair, radii, ops)
+        every = [
+            ops.lncc_spans(fixed, pair.fixed_mask, radius=radii, flat=flat[0])
+            for fixed, flat in zip(pair.fixed, floors, strict=True)
+        ]
+        room = ops.lncc_room(pair.shape, radii, self.window, every)
 
-        def term(fixed: Tensor, moving: Tensor, flat: tuple[float, float]) -> Term:
-            spans = ops.lncc_spans(fixed, pair.fixed_mask, radius=radii, flat=flat[0])
-
+        def term(fixed: Tensor, moving: Tensor, flat: tuple[float, float], spans: object) -> Term:
             def evaluate(u: Tensor, matrix: Tensor, gradient: Tensor | None) -> tuple[float, float]:
                 result: tuple[float, float] = ops.lncc(
                     fixed,
@@ -73,8 +77,7 @@ class LNCC:
 
             return evaluate
 
-        floors = self._floors(pair, radii, ops)
-        terms = tuple(term(f, m, flat) for f, m, flat in zip(pair.fixed, pair.moving, floors, strict=True))
+        terms = tuple(itertools.starmap(term, zip(pair.fixed, pair.moving, floors, every, strict=True)))
         return Cost(terms, normalized_weights(weights, len(terms)))
 
     def _floors(self, pair: Pair, radii: tuple[int, ...], ops: ModuleType) -> tuple[tuple[float, float], ...]:

@@ -14,7 +14,7 @@ from .jit import array, exclusive, inline, parallel, serial, target
 
 FORMS = {"pointwise": 0, "root": 1, "plain": 2}
 BLOCKS = 6  # entries of a symmetric 3x3 matrix: zz, zy, zx, yy, yx, xx
-CHUNKS = 8  # of rows, as in the LNCC kernel
+CHUNKS = 8  # of rows; fixed, so that the result does not depend on the number of threads
 FLOOR, TINY = reference.FLOOR, reference.TINY
 
 
@@ -193,9 +193,9 @@ def _tile(g, size, damping, weights, residual, taps):  # type: ignore[no-untyped
                 low = np.empty((3, 1, W), np.float32)
                 high = np.empty((3, 1, W), np.float32)
                 _products(g, weights, z, y, low, high)
-                lines = padded(1, W, rx)
-                row_sums(low, rx, taps, True, lines, T[:3], y, 0, W)
-                row_sums(high, rx, taps, True, lines, T[3:], y, 0, W)
+                lines = padded(9, W, rx)
+                row_sums(low, rx, taps, lines, T[:3], y)
+                row_sums(high, rx, taps, lines, T[3:], y)
                 _add_left(low, T[:3], y, kx)
                 _add_left(high, T[3:], y, kx)
             else:
@@ -206,9 +206,9 @@ def _tile(g, size, damping, weights, residual, taps):  # type: ignore[no-untyped
             acc = np.empty((BLOCKS, W))
             rows = np.empty((BLOCKS, 1, W), np.float32)
             for y in range(y0, y1):
-                column_sums(T, y, y == y0, ry, taps, True, acc, rows, 0, W)
+                column_sums(T, y, y == y0, ry, acc, rows)
                 _add_behind(rows, T, y, ky)
-                plane_sums(rows, S, y, z, taps, True, Z, 0, W)
+                plane_sums(rows, S, y, z, Z)
                 if zo >= 0:
                     lines = _inside(zo, kz, D) * _inside(y, ky, H)
                     a, b = _solve_row(g, Z, zo, y, (kx, lines), damping, weights, residual)

@@ -80,10 +80,10 @@ def _moments(F, img, stride, A, fmask, mmask, rows):  # type: ignore[no-untyped-
         M = np.empty(W, F.dtype)
         w = np.empty(W, np.float32)
         n = np.empty((3, W), F.dtype)
-        cells, parts = scratch(W)
-        place_row(still, still, still, A, z, y, 0, img.shape, cells, parts, w)
-        mask_row(fmask, mmask, z, y, 0, stride, cells, parts, w)
-        gradient_row(flat, stride, cells, parts, w, B, F.dtype.type(0.0), M, n[0], n[1], n[2])
+        room = scratch(W)
+        place_row(still, still, still, A, z, y, 0, img.shape, room[0], room[1], w)
+        mask_row(fmask, mmask, z, y, 0, stride, room[0], room[1], w)
+        gradient_row(flat, stride, room, w, B, F.dtype.type(0.0), M, n[0], n[1], n[2])
         _add_row(F[z, y], M, w, n, rows[z, y])
 
 

@@ -1,24 +1,29 @@
-"""CPU form of `lncc`: value and gradient in one pass over z with rings of planes.
+"""CPU form of `lncc`: value and gradient in one pass over the planes of a tile.
 
-For every batch of planes two parallel regions run over chunks of rows. The first completes the adjoint sums, finishes
-the planes that leave the pipeline, samples the planes that enter it and sums products along x. The second sums along
-y and z and takes the correlation. Box windows are running sums, so the cost does not depend on their size. Only the
-gradient itself is as large as the image: it first holds dM/du and is then multiplied in place.
+One thread takes a tile (tiles.py) from its first plane to its last and needs nobody else's: rows and planes around the
+tile that its windows reach into it samples itself. In every plane it goes along the rows once. A row that enters is
+sampled and added to the window sums along z; sums along y and x follow while it is in the cache, then the correlation
+of the row whose window is complete, then the same sums of its adjoint maps, then the row that leaves. Box windows are
+running sums along z and y, so the cost does not depend on their size. Only the gradient itself is as large as the
+image: it first holds dM/du and is then multiplied in place.
 
-Most of a brain's image is empty, and windows of the fixed image without contrast count for nothing. So every plane and
-chunk has a span of x, from spans.py, beyond which nothing is computed: all maps are zero there.
+Most of a brain's image is empty, and windows of the fixed image without contrast count for nothing. So every row has
+a span of x, from spans.py, beyond which nothing is computed: all maps are zero there.
 
-Plane indices: `z` enters, `zc = z - r` has complete window sums, `zo = z - 2r` has complete adjoint sums and leaves.
+Indices: plane z and row y enter, zc = z - rz and yc = y - ry have complete windows, zo = z - 2 rz and yo = y - 2 ry
+leave. A warped value that does not count is NaN.
 """
 
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
+import numba
 import numpy as np
 from numba import prange
 from torch import Tensor
 
-from .filters import column_sums, gaussian_taps, padded, plane_sums, product_sums, row_sums
+from .correlate import ADJOINTS, SUMS, correlate, force_row
+from .filters import gaussian_taps, window_rows
 from .jit import (
     NO_GRADIENT,
     array,
@@ -32,254 +37,238 @@ from .jit import (
     strides,
     target,
 )
-from .spans import Spans, check_spans, clear_beyond, rows_of, span_of, whole_spans
-from .warp import sample_row, scratch, symmetrize_row
+from .spans import Spans, check_spans, clear_beyond, either, hulls, span_of, whole_spans
+from .sums import along_y, replace_maps, replace_products, weigh_maps, weigh_products
+from .tiles import most_rows, widened
+from .warp import multiply_row, sample_row, scratch, symmetrize_row
 
-SUMS = 6  # w, wF, wM, wFF, wMM, wFM
-ADJOINTS = 3  # a, b and (b mM - a mF), each over n: the gradient is F box(a) - M box(b) + box(b mM - a mF)
-# Planes between two barriers: a barrier costs up to 0.1 ms, planes the rings' memory. At 42x54x41 on two threads of a
-# busy machine 4 planes take as long as on one thread; more are 1.2 times as fast.
-BATCH, MOST, AREA = 4, 16, 65536  # at least, at most, and as many as have that many voxels
-
-Room: TypeAlias = tuple[Any, ...]  # M, w, T, S, Z, A3, S2, Z2, rho of the kernel
+Room: TypeAlias = tuple[Any, ...]  # M, Z, A, Z2, rho of the kernel, for every thread
+MISSING, NONE = np.float32(np.nan), np.float32(0.0)
 
 
 @serial
-def _correlate(Z, F, M, w, zc, y, flat, flags, first, second, third, rho, x0, x1):  # type: ignore[no-untyped-def]
-    """Correlation of one row of complete windows: adds up 1 - cc, fills the adjoint maps and the contrast ratio.
-
-    Without the neighbourhood term the first adjoint map is the finished derivative by the warped value.
-    """
-    _, squared, exact, _, _ = flags
-    slot = zc % M.shape[0]
-    total = 0.0
-    count = 0.0
-    zero, one, two = np.float32(0.0), np.float32(1.0), np.float32(2.0)
-    for x in range(offset(x0), offset(x1)):
-        inv = 1.0 / max(Z[0, y, x], 1e-9)
-        mF = Z[1, y, x] * inv
-        mM = Z[2, y, x] * inv
-        vF = Z[3, y, x] * inv - mF * mF
-        vM = Z[4, y, x] * inv - mM * mM
-        counted = (w[slot, y, x] > 0.0) & (vF > flat[0])
-        live = counted & (vM > flat[1])
-        # The differences above need double precision; what follows does not.
-        c = np.float32(Z[5, y, x] * inv - mF * mM) if live else zero
-        by_F = one / (np.float32(vF) if live else one)
-        sM = np.float32(vM) if live else one
-        by_M = one / sM
-        ratio = np.sqrt(sM * by_F)
-        a = two * c * by_F * by_M if squared else ratio * by_M
-        cc = c * by_F * c * by_M if squared else a * c
-        share = np.float32(inv) if live else zero
-        b = a * c * by_M * share
-        a *= share
-        total += np.float64(one - cc) if counted else 0.0
-        count += 1.0 if counted else 0.0
-        rho[x] = np.copysign(ratio, c) if live else zero
-        shift = b * np.float32(mM) - a * np.float32(mF)
-        own = b * M[slot, y, x] - a * np.float32(F[zc, y, x]) - shift
-        own = own if live else zero
-        first[x] = a if exact else own
-        second[x] = b
-        third[x] = shift
-    return total, count
+def _fill(lines, value, x0, x1):  # type: ignore[no-untyped-def]
+    """Set x0 <= x < x1 of every line."""
+    for q in range(lines.shape[0]):
+        line = lines[q]
+        for x in range(offset(x0), offset(max(x0, x1))):
+            line[x] = value
 
 
 @serial
-def _finish_row(Z2, F, M, w, zo, y, grad, x0, x1):  # type: ignore[no-untyped-def]
-    """grad *= d total / dM along a row that leaves the pipeline."""
-    slot = zo % M.shape[0]
-    for x in range(offset(x0), offset(x1)):
-        s = M[slot, y, x] * Z2[1, y, x] - np.float32(F[zo, y, x]) * Z2[0, y, x] - Z2[2, y, x]
-        t = np.float32(s) if w[slot, y, x] > 0.0 else np.float32(0.0)
-        grad[0, zo, y, x] *= t
-        grad[1, zo, y, x] *= t
-        grad[2, zo, y, x] *= t
+def _fill_all(part, value):  # type: ignore[no-untyped-def]
+    """Set every element; one loop is several times as fast as an assignment to all axes."""
+    flat = part.reshape(part.size)
+    for i in range(flat.shape[0]):
+        flat[i] = value
 
 
 @serial
-def _multiply_row(own, grad, z, y, x0, x1):  # type: ignore[no-untyped-def]
-    """grad *= own along a row: without the neighbourhood term a voxel is finished as soon as its own window is."""
-    for x in range(offset(x0), offset(x1)):
-        t = own[x]
-        grad[0, z, y, x] *= t
-        grad[1, z, y, x] *= t
-        grad[2, z, y, x] *= t
-
-
-@serial
-def _leave(z, lag, k, F, A3, S2, Z2, rho, M, w, radius, taps, flags, grad, spans):  # type: ignore[no-untyped-def]
-    """Rows of chunk k after plane z was summed: complete the adjoint sums and multiply the plane that leaves."""
-    rz, ry, rx = radius
-    box, _, _, symmetric, _ = flags
-    n = F.shape[2]
-    zo = z - lag
-    if zo >= F.shape[0]:
-        return
-    y0, y1 = rows_of(k, F.shape[1])
-    acc = np.empty((ADJOINTS, n))
-    rows = np.empty((ADJOINTS, 1, n), np.float32)
-    sums = np.zeros((ADJOINTS, 1, n), np.float32)
-    lines = padded(1, n, rx)
-    a0, a1 = span_of(spans, z - rz, k)
-    b0, b1 = _either(a0, a1, span_of(spans, z - rz - S2.shape[1], k))
-    x0, x1 = span_of(spans, zo, k)
-    if not box:
-        b0, b1 = _either(b0, b1, (x0, x1))
-    for y in range(y0, y1):
-        column_sums(A3, y, y == y0, ry, taps[1], box, acc, rows, a0, a1)
-        row_sums(rows, rx, taps[2], box, lines, sums, 0, a0, a1)
-        plane_sums(sums, S2, y, z, taps[0], box, Z2, b0, b1)
-        if zo >= 0:
-            if symmetric:
-                symmetrize_row(F, zo, y, rho[zo % rho.shape[0], y], grad, x0, x1)
-            _finish_row(Z2, F, M, w, zo, y, grad, x0, x1)
-
-
-@serial
-def _enter(z, batch, k, F, img, stride, u, A, B, fmask, mmask, radius, taps, flags, M, w, T, grad, spans):  # type: ignore[no-untyped-def]
-    """Rows of chunk k of plane z: sample them and sum their products along x."""
-    slot = z % M.shape[0]
-    n = F.shape[2]
-    room = scratch(n)
-    lines = padded(SUMS, n, radius[2])
-    y0, y1 = rows_of(k, F.shape[1])
-    x0, x1 = span_of(spans, z, k)
-    before = span_of(spans, z - batch, k)
-    for y in range(y0, y1):
-        clear_beyond(T, y, before, x0, x1)
-        if z < F.shape[0]:
-            if flags[4]:
-                clear_beyond(grad[:, z], y, (0, n), x0, x1)
-            near, weight = M[slot, y, x0:x1], w[slot, y, x0:x1]
-            sample_row(img, stride, u, A, B, fmask, mmask, z, y, x0, flags[4], near, weight, room, grad)
-            product_sums(F, M, w, z, slot, y, radius[2], taps[2], flags[0], lines, T, x0, x1)
-
-
-@serial
-def _sum(z, batch, k, F, M, w, T, S, Z, A3, rho, radius, taps, flat, flags, grad, spans):  # type: ignore[no-untyped-def]
-    """Rows of chunk k after plane z entered: window sums along y and z, then the correlation of plane z - rz."""
-    _, _, exact, symmetric, want = flags
-    n = F.shape[2]
-    zc = z - radius[0]
-    y0, y1 = rows_of(k, F.shape[1])
-    acc = np.empty((SUMS, n))
-    rows = np.zeros((SUMS, 1, n), np.float32)
-    spare = np.empty((ADJOINTS + 1, n), np.float32)
-    a0, a1 = span_of(spans, z, k)
-    b0, b1 = _either(a0, a1, span_of(spans, z - S.shape[1], k))
-    x0, x1 = span_of(spans, zc, k)
-    before = span_of(spans, zc - batch, k)
-    if not flags[0]:
-        b0, b1 = _either(b0, b1, (x0, x1))
-    total = 0.0
-    count = 0.0
-    for y in range(y0, y1):
-        column_sums(T, y, y == y0, radius[1], taps[1], flags[0], acc, rows, a0, a1)
-        plane_sums(rows, S, y, z, taps[0], flags[0], Z, b0, b1)
-        keep = exact & want
-        if keep:
-            clear_beyond(A3, y, before, x0, x1)
-        if x0 < x1:
-            # What nobody reads goes to a row that stays in the cache.
-            first, second, third = (A3[0, y], A3[1, y], A3[2, y]) if keep else (spare[0], spare[1], spare[2])
-            ratio = rho[zc % rho.shape[0], y] if keep & symmetric else spare[3]
-            t, c = _correlate(Z, F, M, w, zc, y, flat, flags, first, second, third, ratio, x0, x1)
-            total += t
-            count += c
-            if want & (not exact):
-                if symmetric:
-                    symmetrize_row(F, zc, y, ratio, grad, x0, x1)
-                _multiply_row(first, grad, zc, y, x0, x1)
-    return total, count
+def _fill_around(lines, value, c0, c1, x0, x1):  # type: ignore[no-untyped-def]
+    """Set what the span c0, c1 holds beyond the span x0, x1."""
+    if x0 < x1:
+        _fill(lines, value, c0, x0)
+        _fill(lines, value, x1, c1)
+    else:
+        _fill(lines, value, c0, c1)
 
 
 @inline
-def _either(x0, x1, other):  # type: ignore[no-untyped-def]
-    """The shortest span that holds two."""
-    if other[0] >= other[1]:
-        return x0, x1
-    if x0 >= x1:
-        return other
-    return min(x0, other[0]), max(x1, other[1])
+def _buffers(W, rx):  # type: ignore[no-untyped-def]
+    """Lines that stay in the cache: for sampling, sums along y (of products, of maps), sums along x, maps, a ratio."""
+    single, wide = np.float32, W + 2 * rx
+    sampling = np.empty((1, W), single), np.empty(W, single), scratch(W)
+    sums = np.empty((SUMS, wide)), np.empty((ADJOINTS, wide)), np.empty((3, wide)), np.empty((SUMS, W))
+    return sampling, sums, np.empty((ADJOINTS, W), single), np.empty(W, single)
 
 
 @serial
-def _clear(part):  # type: ignore[no-untyped-def]
-    """Every element = 0; one loop is several times as fast as an assignment to all axes."""
-    flat = part.reshape(-1)
-    for i in range(flat.shape[0]):
-        flat[i] = 0.0
+def _enter(images, window, z, y, own, sampling, ring, Z, grad, rows, hull):  # type: ignore[no-untyped-def]
+    """Sample row (z, y), with its gradient if it is the tile's own, and bring the sums along z up to date."""
+    F, img, stride, u, A, B, fmask, mmask = images
+    _, taps, _, (box, _, _, _, _) = window
+    near, weight, room = sampling
+    K = ring.shape[0]
+    a0, a1 = span_of(rows, z, y)
+    if own:
+        clear_beyond(grad[:, z], y, a0, a1)
+    c0, c1 = either(a0, a1, span_of(rows, z - K, y))
+    if c0 < c1:
+        _fill_around(near, MISSING, c0, c1, a0, a1)
+        if a0 < a1:
+            row, on = near[0, a0:a1], weight[a0:a1]
+            sample_row(img, stride, u, A, B, fmask, mmask, z, y, a0, own, MISSING, row, on, room, grad)
+        line = ring[z % K]
+        if box:
+            replace_products(Z, line, near[0], F, z, z - K, y, c0, c1)
+        else:
+            for x in range(c0, c1):
+                line[x] = near[0, x]
+    if not box:
+        weigh_products(Z, ring, F, z, y, taps[0], hull[0], hull[1])
+
+
+@serial
+def _correlate(images, window, z, y, own, lines, maps, rho, row, grad, x0, x1):  # type: ignore[no-untyped-def]
+    """Total and count of a row whose windows are complete along z and y, and its maps; only its own count."""
+    F = images[0]
+    (_, _, rx), taps, flat, flags = window
+    box, _, exact, symmetric, want = flags
+    acc, _, prefix, sums = lines
+    window_rows(acc, rx, taps[2], box, prefix, sums, x0, x1)
+    total, count = correlate(sums, F[z, y], row, flat, flags, maps, rho, x0, x1)
+    if not own:
+        return 0.0, 0.0
+    if want & (not exact):
+        if symmetric:
+            symmetrize_row(F, z, y, rho, grad, x0, x1)
+        multiply_row(maps[0], grad, z, y, x0, x1)
+    return total, count
+
+
+@serial
+def _add_maps(window, z, maps, ring, Z, c0, c1, x0, x1, hull):  # type: ignore[no-untyped-def]
+    """Bring the sums along z of the adjoint maps up to date with plane z, which has maps for x0 <= x < x1."""
+    _, taps, _, (box, _, _, _, _) = window
+    line = ring[z % ring.shape[0]]
+    _fill_around(maps, NONE, c0, c1, x0, x1)
+    if box:
+        replace_maps(Z, line, maps, c0, c1)
+    else:
+        for q in range(ADJOINTS):
+            for x in range(c0, c1):
+                line[q, x] = maps[q, x]
+        weigh_maps(Z, ring, z, taps[0], hull[0], hull[1])
+
+
+@serial
+def _leave(images, window, z, y, lines, row, rho, force, grad, rows):  # type: ignore[no-untyped-def]
+    """Row (z, y) has complete sums of the maps along z and y: finish its gradient."""
+    F = images[0]
+    (_, _, rx), taps, _, (box, _, _, symmetric, _) = window
+    _, acc, prefix, sums = lines
+    x0, x1 = span_of(rows, z, y)
+    window_rows(acc, rx, taps[2], box, prefix, sums[:ADJOINTS], x0, x1)
+    if symmetric:
+        symmetrize_row(F, z, y, rho, grad, x0, x1)
+    force_row(sums, F[z, y], row, force, x0, x1)
+    multiply_row(force, grad, z, y, x0, x1)
+
+
+@serial
+def _tile(images, window, grad, state, rows, tile):  # type: ignore[no-untyped-def]
+    """Total and count over one tile, and its part of the gradient."""
+    D, H, W = images[0].shape
+    (rz, ry, rx), taps, _, (box, _, exact, symmetric, want) = window
+    M, Z, A3, Z2, rho = state
+    z0, z1, y0, y1 = tile
+    follows = exact & want  # whether sums of the maps follow
+    reach = 2 if follows else 1
+    top, bottom = widened(y0, y1, reach * ry, H)  # rows that are sampled
+    upper, lower = widened(y0, y1, (reach - 1) * ry, H)  # rows that are correlated
+    front, back = widened(z0, z1, (reach - 1) * rz, D)
+    first, end = max(0, z0 - reach * rz), z1 + reach * rz
+    low, high = hulls(rows, first, min(end, D), top, bottom)
+    sampling, lines, maps, spare = _buffers(W, rx)
+    _forget(M[: bottom - top], Z[: bottom - top], A3[: bottom - top], Z2[: bottom - top], follows)
+    K = M.shape[1]
+    total = 0.0
+    count = 0.0
+    for z in range(first, end):
+        zc, zo = z - rz, z - 2 * rz
+        hull, hull2 = _hull(low, high, first, z - 2 * rz, z), _hull(low, high, first, z - 3 * rz, zc)
+        _fill(lines[0], 0.0, hull[0], hull[1] + 2 * rx)
+        _fill(lines[1], 0.0, hull2[0], hull2[1] + 2 * rx)
+        for y in range(top, y1 + reach * ry):
+            yc, yo = y - ry, y - 2 * ry
+            if y < bottom:
+                own = want & _holds(tile, z, y)
+                _enter(images, window, z, y, own, sampling, M[y - top], Z[y - top], grad, rows, hull)
+            along_y(lines[0], Z, y - top, bottom - top, ry, rx, taps[1], box, hull[0], hull[1])
+            if (yc >= upper) & (yc < lower):
+                i = yc - top
+                x0, x1 = span_of(rows, zc, yc) if (zc >= front) & (zc < back) else (0, 0)
+                if x0 < x1:
+                    ratio = rho[i, zc % rho.shape[1]] if follows & symmetric else spare
+                    own = _holds(tile, zc, yc)
+                    t, c = _correlate(images, window, zc, yc, own, lines, maps, ratio, M[i, zc % K], grad, x0, x1)
+                    total += t
+                    count += c
+                if follows:
+                    c0, c1 = either(x0, x1, span_of(rows, zc - K, yc))
+                    _add_maps(window, zc, maps, A3[i], Z2[i], c0, c1, x0, x1, hull2)
+            if follows & (yc >= upper):
+                part = Z2[upper - top :]
+                along_y(lines[1], part, yc - upper, lower - upper, ry, rx, taps[1], box, hull2[0], hull2[1])
+                if _holds(tile, zo, yo):
+                    i = yo - top
+                    ratio = rho[i, zo % rho.shape[1]]
+                    _leave(images, window, zo, yo, lines, M[i, zo % K], ratio, spare, grad, rows)
+    return total, count
+
+
+@serial
+def _forget(M, Z, A3, Z2, follows):  # type: ignore[no-untyped-def]
+    """What an earlier tile left in the rings."""
+    _fill_all(M, MISSING)
+    _fill_all(Z, 0.0)
+    if follows:
+        _fill_all(A3, NONE)
+        _fill_all(Z2, 0.0)
+
+
+@inline
+def _holds(tile, z, y):  # type: ignore[no-untyped-def]
+    """Whether row (z, y) is the tile's own."""
+    return (z >= tile[0]) & (z < tile[1]) & (y >= tile[2]) & (y < tile[3])
+
+
+@inline
+def _hull(low, high, first, start, stop):  # type: ignore[no-untyped-def]
+    """The span of x that holds those of planes start to stop; low and high begin with plane `first`."""
+    x0, x1 = 0, 0
+    for z in range(max(start, first), min(stop + 1, first + low.shape[0])):
+        x0, x1 = either(x0, x1, (low[z - first], high[z - first]))
+    return x0, x1
 
 
 @parallel
-def _lncc(F, img, stride, u, A, fmask, mmask, radius, taps, flat, flags, grad, room, spans):  # type: ignore[no-untyped-def]
-    D = F.shape[0]
-    rz = radius[0]
-    follows = flags[2] & flags[4]  # whether a second stage follows, of the adjoint sums
-    lag = 2 * rz if follows else rz
+def _lncc(F, img, stride, u, A, fmask, mmask, radius, taps, flat, flags, grad, room, rows, tiles):  # type: ignore[no-untyped-def]
     B = A.astype(np.float32)
-    M, w, T, S, Z, A3, S2, Z2, rho = room
-    _clear(T)  # what is not cleared is written before it is read
-    _clear(S)
-    _clear(Z)
-    if follows:
-        _clear(A3)
-        _clear(S2)
-        _clear(Z2)
-    chunks = spans.shape[1]
-    batch = T.shape[0]
-    parts = np.zeros((2, batch, chunks))
+    M, Z, A3, Z2, rho = room
+    count, workers = tiles.shape[0], M.shape[0]
+    parts = np.zeros((2, count))
+    for w in prange(workers):
+        images = F, img, stride, u, A, B, fmask, mmask
+        window = radius, taps, flat, flags
+        state = M[w], Z[w], A3[w], Z2[w], rho[w]
+        for k in range(w, count, workers):
+            tile = tiles[k, 0], tiles[k, 1], tiles[k, 2], tiles[k, 3]
+            t, c = _tile(images, window, grad, state, rows, tile)
+            parts[0, k] = t
+            parts[1, k] = c
     total = 0.0
-    count = 0.0
-    for start in range(0, D + lag + batch, batch):
-        for j in prange(chunks):
-            k = _spread(j, chunks)
-            for i in range(batch):
-                z = start + i
-                if follows & (z >= batch):
-                    _leave(z - batch, lag, k, F, A3[i], S2, Z2, rho, M, w, radius, taps, flags, grad, spans)
-                _enter(z, batch, k, F, img, stride, u, A, B, fmask, mmask, radius, taps, flags, M, w, T[i], grad, spans)
-        for j in prange(chunks):
-            k = _spread(j, chunks)
-            for i in range(batch):
-                t, c = _sum(
-                    start + i, batch, k, F, M, w, T[i], S, Z, A3[i], rho, radius, taps, flat, flags, grad, spans
-                )
-                parts[0, i, k] = t
-                parts[1, i, k] = c
-        for i in range(batch):
-            for k in range(chunks):
-                total += parts[0, i, k]
-                count += parts[1, i, k]
-    return total, count
+    counted = 0.0
+    for k in range(count):
+        total += parts[0, k]
+        counted += parts[1, k]
+    return total, counted
 
 
-@inline
-def _spread(j, chunks):  # type: ignore[no-untyped-def]
-    """The j-th chunk to take: every other one first, so that all threads get some of the middle."""
-    half = (chunks + 1) // 2
-    return 2 * j if j < half else 2 * (j - half) + 1
-
-
-def lncc_room(shape: Sequence[int], radius: Sequence[int], window: str = "box") -> Room:
-    """Rings of planes for `lncc` on fixed images of that shape, to be made once and used in every call."""
-    D, H, W = shape
-    rz = _reach(radius, shape, window)[0]
-    K = 2 * rz + 1
-    batch = min(D, MOST, max(BATCH, -(-AREA // (H * W))))
-    single, double = np.float32, np.float64
+def lncc_room(
+    shape: Sequence[int], radius: Sequence[int], window: str = "box", spans: Sequence[Spans] | None = None
+) -> Room:
+    """Rings of rows for `lncc` on fixed images of that shape, to be made once and used in every call."""
+    reach = _reach(radius, shape, window)
+    every = [each.tiles for each in spans or [whole_spans(shape, radius)]]
+    workers = min(numba.get_num_threads(), max(map(len, every)))
+    rows, W, K = max(most_rows(tiles, 2 * reach[1], shape[1]) for tiles in every), shape[2], 2 * reach[0] + 1
     return (
-        np.empty((K + batch, H, W), single),
-        np.empty((K + batch, H, W), single),
-        np.empty((batch, SUMS, H, W), single),
-        np.empty((SUMS, K, H, W), single),
-        np.empty((SUMS, H, W), double),
-        np.empty((batch, ADJOINTS, H, W), single),
-        np.empty((ADJOINTS, K, H, W), single),
-        np.empty((ADJOINTS, H, W), double),
-        np.empty((rz + 1 + batch, H, W), single),
+        np.empty((workers, rows, K, W), np.float32),
+        np.empty((workers, rows, SUMS, W)),
+        np.empty((workers, rows, K, ADJOINTS, W), np.float32),
+        np.empty((workers, rows, ADJOINTS, W)),
+        np.empty((workers, rows, reach[0] + 1, W), np.float32),
     )
 
 
@@ -311,13 +300,12 @@ def lncc(
     if window not in ("box", "gaussian"):
         raise ValueError(f"unknown window {window!r}; use 'box' or 'gaussian'")
     reach = _reach(radius, fixed.shape, window)
-    if room is None:
-        room = lncc_room(fixed.shape, radius, window)
-    if room[3].shape != (SUMS, 2 * reach[0] + 1, *fixed.shape[1:]):
-        raise ValueError("the room was made for another image or window")
     if spans is None:
-        spans = whole_spans(fixed.shape)
+        spans = whole_spans(fixed.shape, radius)
     check_spans(spans, fixed.shape)
+    if room is None:
+        room = lncc_room(fixed.shape, radius, window, [spans])
+    _check_room(room, spans, fixed.shape, reach)
     return _lncc(
         array(fixed),
         array(moving),
@@ -332,5 +320,14 @@ def lncc(
         (window == "box", squared, exact, symmetric, gradient is not None),
         NO_GRADIENT if gradient is None else target(gradient),
         room,
-        spans,
+        spans.rows,
+        spans.tiles,
     )
+
+
+def _check_room(room: Room, spans: Spans, shape: Sequence[int], reach: Sequence[int]) -> None:
+    """Raise unless the rings hold every tile."""
+    workers, rows, K, width = room[0].shape
+    most = most_rows(spans.tiles, 2 * reach[1], shape[1])
+    if workers < 1 or rows < most or 2 * reach[0] + 1 != K or width != shape[2]:
+        raise ValueError("the room was made for another image or window")

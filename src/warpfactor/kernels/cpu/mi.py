@@ -12,7 +12,7 @@ from numba import prange
 from torch import Tensor
 
 from .jit import array, exclusive, inline, mask_array, matrix_array, parallel, strides, target
-from .warp import sample_row, scratch
+from .warp import NOTHING, multiply_row, sample_row, scratch
 
 CHUNKS = 16  # of planes; fixed, so that the result does not depend on the number of threads
 
@@ -67,7 +67,7 @@ def _histogram(F, img, stride, u, A, fmask, mmask, bins, lo_f, k_f, lo_m, k_m): 
         for row in range(k * D * H // chunks, (k + 1) * D * H // chunks):
             z = row // H
             y = row - z * H
-            sample_row(img, stride, u, A, B, fmask, mmask, z, y, 0, False, M, w, room, u)
+            sample_row(img, stride, u, A, B, fmask, mmask, z, y, 0, False, NOTHING, M, w, room, u)
             for x in range(W):
                 if w[x] > 0.0:
                     i, e = fixed_bin(F[z, y, x], lo_f, k_f, bins)
@@ -93,7 +93,7 @@ def _gradient(F, img, stride, u, A, fmask, mmask, table, lo_f, k_f, lo_m, k_m, g
         y = row - z * H
         M = np.empty(W, np.float32)
         w = np.empty(W, np.float32)
-        sample_row(img, stride, u, A, B, fmask, mmask, z, y, 0, True, M, w, scratch(W), grad)
+        sample_row(img, stride, u, A, B, fmask, mmask, z, y, 0, True, NOTHING, M, w, scratch(W), grad)
         for x in range(W):
             g = np.float32(0.0)
             if w[x] > 0.0:
@@ -106,9 +106,8 @@ def _gradient(F, img, stride, u, A, fmask, mmask, table, lo_f, k_f, lo_m, k_m, g
                     t = table[i + n]
                     acc += f * (c0 * t[j] + c1 * t[j + 1] + c2 * t[j + 2] + c3 * t[j + 3])
                 g = np.float32(0.0 if clipped else -acc * slope)
-            grad[0, z, y, x] *= g
-            grad[1, z, y, x] *= g
-            grad[2, z, y, x] *= g
+            M[x] = g
+        multiply_row(M, grad, z, y, 0, W)
 
 
 def information(joint: Any) -> tuple[float, Any]:

@@ -5,7 +5,7 @@ from numba import prange
 from torch import Tensor
 
 from .jit import NO_GRADIENT, array, exclusive, mask_array, matrix_array, parallel, strides, target
-from .warp import sample_row, scratch, symmetrize_row
+from .warp import NOTHING, multiply_row, sample_row, scratch, symmetrize_row
 
 TINY = np.float32(1e-20)  # as in the reference
 
@@ -23,7 +23,7 @@ def _mse(F, img, stride, u, A, fmask, mmask, alike, symmetric, alpha, lengths, w
         y = row - z * H
         M = np.empty(W, np.float32)
         w = np.empty(W, np.float32)
-        sample_row(img, stride, u, A, B, fmask, mmask, z, y, 0, want, M, w, scratch(W), grad)
+        sample_row(img, stride, u, A, B, fmask, mmask, z, y, 0, want, NOTHING, M, w, scratch(W), grad)
         total = 0.0
         count = 0.0
         for x in range(W):
@@ -42,10 +42,8 @@ def _mse(F, img, stride, u, A, fmask, mmask, alike, symmetric, alpha, lengths, w
                     a, b, c = wz * grad[0, z, y, x], wy * grad[1, z, y, x], wx * grad[2, z, y, x]
                     n = a * a + b * b + c * c
                     s = -M[x] / (n + (alpha * M[x]) ** 2 + TINY)
-                s *= w[x]
-                grad[0, z, y, x] *= s
-                grad[1, z, y, x] *= s
-                grad[2, z, y, x] *= s
+                M[x] = s * w[x]
+            multiply_row(M, grad, z, y, 0, W)
     total = 0.0
     count = 0.0
     for z in range(D):

@@ -29,13 +29,13 @@ def _linear(img, stride, u, moved, A, outside, out):  # type: ignore[no-untyped-
     for row in prange(D * H):
         z = row // H
         y = row - z * H
-        cells, parts = scratch(W)
+        room = scratch(W)
         weight = np.empty(W, np.float32)
         if moved:
-            place_row(u[0, z, y], u[1, z, y], u[2, z, y], A, z, y, 0, img.shape, cells, parts, weight)
+            place_row(u[0, z, y], u[1, z, y], u[2, z, y], A, z, y, 0, img.shape, room[0], room[1], weight)
         else:
-            place_row(still, still, still, A, z, y, 0, img.shape, cells, parts, weight)
-        value_row(flat, stride, cells, parts, weight, outside, out[z, y])
+            place_row(still, still, still, A, z, y, 0, img.shape, room[0], room[1], weight)
+        value_row(flat, stride, room, weight, outside, out[z, y])
 
 
 @parallel
@@ -65,11 +65,11 @@ def _gradient(img, stride, u, A, outside, out, grad, inside):  # type: ignore[no
     for row in prange(D * H):
         z = row // H
         y = row - z * H
-        cells, parts = scratch(W)
+        room = scratch(W)
         weight = np.empty(W, np.float32)
-        place_row(u[0, z, y], u[1, z, y], u[2, z, y], A, z, y, 0, img.shape, cells, parts, weight)
+        place_row(u[0, z, y], u[1, z, y], u[2, z, y], A, z, y, 0, img.shape, room[0], room[1], weight)
         g0, g1, g2 = grad[0, z, y], grad[1, z, y], grad[2, z, y]
-        gradient_row(flat, stride, cells, parts, weight, B, outside, out[z, y], g0, g1, g2)
+        gradient_row(flat, stride, room, weight, B, outside, out[z, y], g0, g1, g2)
         for x in range(W):
             inside[z, y, x] = weight[x] > 0.0
 

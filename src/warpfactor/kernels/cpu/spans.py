@@ -1,4 +1,4 @@
-"""Where a row has windows that count: the spans of x that the LNCC kernel works on, one per plane and chunk of rows.
+"""Where a row has windows that count: the spans of x that the LNCC kernel works on, one per row.
 
 A window counts if the fixed image varies in it by more than a floor. Where the image stays within half the floor's root
 of one value no window does, whatever the warp. In an image of a brain alone that is more than half of all voxels, and
@@ -9,30 +9,44 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from torch import Tensor
 
 from .jit import array, inline, mask_array, offset, serial
+from .tiles import make_tiles
 
-Spans: TypeAlias = Any  # (D, chunks, 2) int64: first voxel and the one after the last, equal where there is none
 EDGE = 8  # spans begin and end at multiples of it: rests of a vector cost as much as whole ones
-CHUNKS = 8  # of rows; fixed, so that the result does not depend on the number of threads
 
 
-def whole_spans(shape: Sequence[int]) -> Spans:
+class Spans(NamedTuple):
+    """Where the kernel has something to do.
+
+    Attributes:
+        rows: (D, H, 2) int64, first voxel of a row and the one after the last; equal where there is none.
+        tiles: what tiles.py makes of it.
+    """
+
+    rows: Any
+    tiles: Any
+
+
+def whole_spans(shape: Sequence[int], radius: Sequence[int]) -> Spans:
     """Every voxel of every row."""
     depth, height, width = shape
-    spans = np.zeros((depth, min(height, CHUNKS), 2), np.int64)
-    spans[..., 1] = width
-    return spans
+    rows = np.zeros((depth, height, 2), np.int64)
+    rows[..., 1] = width
+    return Spans(rows, make_tiles(rows[..., 1], shape, radius))
 
 
 def check_spans(spans: Spans, shape: Sequence[int]) -> None:
     """Raise unless the spans lie inside images of that shape."""
     depth, height, width = shape
-    if spans.shape != (depth, min(height, CHUNKS), 2) or spans.min() < 0 or spans.max() > width:
+    rows, tiles = spans
+    fits = rows.shape == (depth, height, 2) and rows.min() >= 0 and rows.max() <= width
+    if not fits or tuple(tiles[-1, 1::2]) != (depth, height):
         raise ValueError("the spans were made for another image")
 
 
@@ -45,26 +59,28 @@ def lncc_spans(fixed: Tensor, mask: Tensor | None, *, radius: Sequence[int], fla
         radius: of the windows.
         flat: variance that a window of the fixed image must exceed.
     """
-    if not flat > 0:
-        return whole_spans(fixed.shape)
-    background = _background(fixed)
+    background = _background(fixed) if flat > 0 else math.nan
     if not math.isfinite(background):
-        return whole_spans(fixed.shape)
+        return whole_spans(fixed.shape, radius)
     first, last = _shown(fixed, mask, background, math.sqrt(flat) / 2)
-    depth, height, width = fixed.shape
+    width = fixed.shape[2]
     rz, ry, rx = (2 * r for r in radius)  # as far as a window's neighbours' windows
-    chunks = min(height, CHUNKS)
-    spans = np.zeros((depth, chunks, 2), np.int64)
-    for k in range(chunks):
-        y0, y1 = k * height // chunks, (k + 1) * height // chunks
-        rows = slice(max(0, y0 - ry), y1 + ry)
-        low, high = first[:, rows].min(axis=1), last[:, rows].max(axis=1)
-        for z in range(depth):
-            planes = slice(max(0, z - rz), z + rz + 1)
-            x0, x1 = max(0, int(low[planes].min()) - rx), int(high[planes].max()) + rx
-            if x0 < x1:
-                spans[z, k] = x0 // EDGE * EDGE, min(width, -(-x1 // EDGE) * EDGE)
-    return spans
+    low = -_most_around(-first, rz, ry) - rx
+    high = _most_around(last, rz, ry) + rx
+    low, high = np.maximum(low, 0) // EDGE * EDGE, np.minimum(-(-high // EDGE) * EDGE, width)
+    empty = _most_around(last, rz, ry) == 0
+    low[empty] = high[empty] = 0
+    rows = np.stack([low, high], axis=-1)
+    return Spans(rows, make_tiles(high - low, fixed.shape, radius))
+
+
+def _most_around(values: Any, rz: int, ry: int) -> Any:
+    """The largest value within rz planes and ry rows."""
+    for axis, r in ((0, rz), (1, ry)):
+        edges = [(r, r) if axis == a else (0, 0) for a in (0, 1)]
+        wide = np.pad(values, edges, mode="edge")
+        values = sliding_window_view(wide, 2 * r + 1, axis=axis).max(axis=-1)
+    return values
 
 
 def _shown(fixed: Tensor, mask: Tensor | None, background: float, limit: float) -> tuple[Any, Any]:
@@ -91,26 +107,39 @@ def _background(fixed: Tensor) -> float:
 
 
 @inline
-def rows_of(k, height):  # type: ignore[no-untyped-def]
-    """First row of chunk k, and the one after its last."""
-    chunks = min(height, CHUNKS)
-    return k * height // chunks, (k + 1) * height // chunks
+def span_of(rows, z, y):  # type: ignore[no-untyped-def]
+    """First voxel of row (z, y) and the one after the last; none outside the image."""
+    if (z < 0) | (z >= rows.shape[0]):
+        return 0, 0
+    return rows[z, y, 0], rows[z, y, 1]
 
 
 @inline
-def span_of(spans, z, k):  # type: ignore[no-untyped-def]
-    """First voxel and the one after the last in the rows of chunk k of plane z; none outside the image."""
-    if (z < 0) | (z >= spans.shape[0]):
-        return 0, 0
-    return spans[z, k, 0], spans[z, k, 1]
+def either(x0, x1, other):  # type: ignore[no-untyped-def]
+    """The shortest span that holds two."""
+    if other[0] >= other[1]:
+        return x0, x1
+    if x0 >= x1:
+        return other
+    return min(x0, other[0]), max(x1, other[1])
 
 
 @serial
-def clear_beyond(maps, y, before, x0, x1):  # type: ignore[no-untyped-def]
-    """Set maps[:, y, x] to zero for x in the span `before` and not in x0 <= x < x1."""
-    end, start = min(before[1], x0 if x0 < x1 else before[1]), max(before[0], x1 if x0 < x1 else before[1])
+def hulls(rows, z0, z1, y0, y1):  # type: ignore[no-untyped-def]
+    """Of every plane z0 <= z < z1 the ends of the shortest span that holds those of rows y0 <= y < y1."""
+    low, high = np.zeros(z1 - z0, np.int64), np.zeros(z1 - z0, np.int64)
+    for z in range(z0, z1):
+        for y in range(y0, y1):
+            low[z - z0], high[z - z0] = either(low[z - z0], high[z - z0], (rows[z, y, 0], rows[z, y, 1]))
+    return low, high
+
+
+@serial
+def clear_beyond(maps, y, x0, x1):  # type: ignore[no-untyped-def]
+    """Set row y of every map to zero but for x0 <= x < x1."""
     for q in range(maps.shape[0]):
-        for x in range(offset(before[0]), offset(max(end, before[0]))):
-            maps[q, y, x] = 0.0
-        for x in range(offset(start), offset(max(before[1], start))):
-            maps[q, y, x] = 0.0
+        line = maps[q, y]
+        for x in range(offset(min(x0, x1))):
+            line[x] = 0.0
+        for x in range(offset(max(x0, x1)), offset(line.shape[0])):
+            line[x] = 0.0

@@ -12,12 +12,15 @@ from warpfactor.kernels.reference.match import Match, fixed_slope, match, total
 from warpfactor.kernels.reference.smooth import window_sum
 
 
-def lncc_room(shape: Sequence[int], radius: Sequence[int], window: str = "box") -> object:
+def lncc_room(
+    shape: Sequence[int], radius: Sequence[int], window: str = "box", spans: Sequence[object] | None = None
+) -> object:
     """What `lncc` may use again in every call for a fixed image of that shape: here nothing, other backends have rings.
 
     Args:
         shape: (D, H, W) of the fixed image.
         radius, window: as in `lncc`.
+        spans: of every channel that it will be used for.
     """
     return None
 

@@ -1,0 +1,72 @@
+"""Tiles of an image for the LNCC kernel: how many there are, and where they are cut.
+
+A tile is a range of planes and of rows. What a thread keeps of it has to stay in the cache, and there must be tiles for
+all threads. But windows reach beyond a tile, so every cut is paid for by rows that both sides compute. The tiles depend
+on the image and the window only, never on the number of threads, so the result does not either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .jit import inline
+
+APART = 32  # radii between two cuts at least
+MOST = {"planes": 2, "rows": 8}
+CACHE = 10 << 20  # bytes that a thread may keep of a tile
+
+
+def make_tiles(work: Any, shape: Sequence[int], radius: Sequence[int]) -> Any:
+    """(number, 4) int64: first plane and the one after the last, first row and the one after the last.
+
+    Args:
+        work: (D, H), what each row of the image costs; tiles cost about the same.
+        shape: (D, H, W) of the image.
+        radius: of the windows.
+    """
+    planes, rows = int(np.count_nonzero(work.any(axis=1))), int(np.count_nonzero(work.any(axis=0)))
+    across = _parts(planes, radius[0], MOST["planes"])
+    along = _parts(rows, radius[1], MOST["rows"])
+    if planes > 1:
+        while rows * _row_bytes(shape[2], radius[0]) > along * CACHE and rows > 2 * along * 8 * radius[1]:
+            along *= 2
+    if across * along == 1:
+        across, along = (2, 1) if planes * max(radius[1], 1) > rows * max(radius[0], 1) else (1, 2)
+    z, y = _cuts(work.sum(axis=1), across), _cuts(work.sum(axis=0), along)
+    tiles = [(*z[i : i + 2], *y[j : j + 2]) for i in range(len(z) - 1) for j in range(len(y) - 1)]
+    return np.array(tiles, np.int64)
+
+
+def _parts(extent: int, radius: int, most: int) -> int:
+    """The largest power of two of parts that are not too small for the radius."""
+    parts = 1
+    while 2 * parts <= most and extent >= 2 * parts * APART * max(radius, 1):
+        parts *= 2
+    return parts
+
+
+def _row_bytes(width: int, rz: int) -> int:
+    """What the kernel keeps of a row of a tile: see the room in lncc.py."""
+    K = 2 * rz + 1
+    return width * (4 * K + 48 + 12 * K + 24 + 4 * (rz + 1))
+
+
+def _cuts(work: Any, parts: int) -> list[int]:
+    """Borders of that many parts, or fewer, of about the same work."""
+    done = np.cumsum(work, dtype=np.float64)
+    inner = np.searchsorted(done, done[-1] * np.arange(1, parts) / parts) + 1 if done[-1] > 0 else []
+    return sorted({0, *(int(i) for i in inner), len(work)})
+
+
+def most_rows(tiles: Any, reach: int, height: int) -> int:
+    """Rows of the largest tile, with as many as `reach` on both sides."""
+    return int((np.minimum(tiles[:, 3] + reach, height) - np.maximum(tiles[:, 2] - reach, 0)).max())
+
+
+@inline
+def widened(start, stop, reach, size):  # type: ignore[no-untyped-def]
+    """A range with `reach` more on both sides, inside the image."""
+    return max(0, start - reach), min(size, stop + reach)

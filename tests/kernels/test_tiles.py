@@ -1,0 +1,103 @@
+"""Tiles of the LNCC kernel: every row is in one of them, and where they are cut changes nothing."""
+
+import numba
+import numpy as np
+import pytest
+import torch
+from test_cpu import assert_as_exact, problem, single
+
+from warpfactor.kernels import cpu, reference
+from warpfactor.kernels.cpu import tiles as module
+from warpfactor.kernels.cpu.spans import Spans, whole_spans
+from warpfactor.kernels.cpu.tiles import make_tiles
+
+
+def rows_in(tiles, shape):
+    """(D, H): how many tiles hold each row."""
+    count = np.zeros(shape[:2], int)
+    for z0, z1, y0, y1 in tiles:
+        count[z0:z1, y0:y1] += 1
+    return count
+
+
+SHAPES = [(1, 1, 1), (1, 300, 40), (7, 9, 11), (60, 70, 64), (192, 192, 192), (512, 512, 512), (2, 1000, 5)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("radius", [(0, 1, 1), (1, 1, 1), (3, 3, 3), (7, 2, 7)])
+def test_every_row_is_in_one_tile(shape, radius):
+    for seed in range(3):
+        work = np.random.default_rng(seed).integers(0, 50, shape[:2]) * (np.random.default_rng(seed).random() > 0.3)
+        assert (rows_in(make_tiles(work, shape, radius), shape) == 1).all()
+
+
+def test_tiles_cost_about_the_same():
+    work = np.zeros((200, 160), int)
+    work[20:110, 90:155] = 100  # all of the object is in one corner
+    tiles = make_tiles(work, (200, 160, 120), (1, 1, 1))
+    shares = [work[z0:z1, y0:y1].sum() / work.sum() for z0, z1, y0, y1 in tiles]
+    assert len(tiles) == 4
+    assert shares == pytest.approx([0.25] * 4, abs=0.02)
+
+
+def test_what_a_thread_keeps_of_a_tile_fits_into_the_cache():
+    """For a cube of 512 voxels and a window of 7, in which the rings of whole planes would take 54 MB."""
+    shape, radius = (512, 512, 512), (3, 3, 3)
+    spans = whole_spans(shape, radius)
+    threads = min(numba.get_num_threads(), len(spans.tiles))
+    room = cpu.lncc_room(shape, radius, "box", [spans])
+    assert sum(part.nbytes for part in room) / threads < 1.2 * module.CACHE  # windows reach beyond a tile
+
+
+CUTS = {"one": ([], []), "planes": ([1, 2, 7], []), "rows": ([], [1, 5, 6]), "both": ([4, 5], [3, 9])}
+
+
+def cut(spans, shape, planes, rows):
+    """The same spans with tiles cut before those planes and rows."""
+    z, y = [0, *planes, shape[0]], [0, *rows, shape[1]]
+    tiles = [(z[i], z[i + 1], y[j], y[j + 1]) for i in range(len(z) - 1) for j in range(len(y) - 1)]
+    return Spans(spans.rows, np.array(tiles, np.int64))
+
+
+@pytest.mark.parametrize("cuts", CUTS)
+@pytest.mark.parametrize("window", ["box", "gaussian"])
+@pytest.mark.parametrize("radius", [(1, 2, 1), (3, 1, 4), (5, 6, 2)])
+@pytest.mark.parametrize(("exact", "symmetric"), [(True, True), (True, False), (False, True)])
+def test_cuts_change_nothing(cuts, window, radius, exact, symmetric):
+    shape = (11, 12, 19)
+    fixed, moving, field, matrix = problem((shape, shape))
+    images = single(fixed, moving, field)
+    options = {"radius": radius, "window": window, "exact": exact, "symmetric": symmetric, "flat": (0.05, 0.05)}
+    spans = cut(whole_spans(shape, radius), shape, *CUTS[cuts])
+    found, rough, true = (torch.empty_like(field, dtype=d) for d in (torch.float32, torch.float32, torch.float64))
+    value = cpu.lncc(*images, matrix, gradient=found, spans=spans, **options)
+    assert cpu.lncc(*images, matrix, spans=spans, **options) == pytest.approx(value, rel=1e-7)
+    reference.lncc(*images, matrix, gradient=rough, **options)
+    assert value == pytest.approx(reference.lncc(fixed, moving, field, matrix, gradient=true, **options), rel=1e-5)
+    assert_as_exact(found, true, rough)
+
+
+def test_the_same_bits_for_any_number_of_threads():
+    shape, radius = (11, 12, 19), (2, 1, 2)
+    *images, matrix = problem((shape, shape))
+    images = single(*images)
+    spans = cut(whole_spans(shape, radius), shape, *CUTS["both"])
+    found = []
+    before = numba.get_num_threads()
+    try:
+        for threads in range(1, before + 1):
+            numba.set_num_threads(threads)
+            gradient = torch.empty((3, *shape))
+            found.append((cpu.lncc(*images, matrix, radius=radius, spans=spans, gradient=gradient), gradient))
+    finally:
+        numba.set_num_threads(before)
+    assert all(value == found[0][0] and torch.equal(gradient, found[0][1]) for value, gradient in found)
+
+
+def test_a_room_for_smaller_tiles_is_refused():
+    shape, radius = (9, 40, 11), (1, 1, 1)
+    image = torch.rand(shape)
+    spans = whole_spans(shape, radius)
+    room = cpu.lncc_room(shape, radius, "box", [cut(spans, shape, [], [10, 20, 30])])
+    with pytest.raises(ValueError, match="another image"):
+        cpu.lncc(image, image, torch.zeros(3, *shape), torch.eye(3, 4), radius=radius, spans=spans, room=room)
