@@ -32,12 +32,16 @@ def test_every_row_is_in_one_tile(shape, radius):
 
 
 def test_tiles_cost_about_the_same():
-    work = np.zeros((200, 160), int)
-    work[20:110, 90:155] = 100  # all of the object is in one corner
-    tiles = make_tiles(work, (200, 160, 120), (1, 1, 1))
+    work = np.zeros((200, 260), int)
+    work[20:110, 90:200] = 100  # all of the object is on one side
+    tiles = make_tiles(work, (200, 260, 120), (1, 1, 1))
     shares = [work[z0:z1, y0:y1].sum() / work.sum() for z0, z1, y0, y1 in tiles]
     assert len(tiles) == 4
     assert shares == pytest.approx([0.25] * 4, abs=0.02)
+
+
+def test_images_of_few_rows_are_cut_between_planes():
+    assert make_tiles(np.ones((200, 5), int), (200, 5, 90), (2, 2, 2)).tolist() == [[0, 100, 0, 5], [100, 200, 0, 5]]
 
 
 def test_what_a_thread_keeps_of_a_tile_fits_into_the_cache():
