@@ -20,9 +20,9 @@ from numba import njit
 from .cache import kept
 from .whole import KERNEL, PART
 
-# The streaming kernels meet at a barrier for every plane. Threads of the OpenMP layer spin there, and on a machine that
-# has anything else to do each barrier then costs a scheduler's time slice: at 80x96x80 with one other busy process LNCC
-# took 1430 ns a voxel against 94 with Numba's own work queue (two cores). A choice made by the user stays.
+# Threads of the OpenMP layer spin at the end of every parallel loop, and on a machine that has anything else to do that
+# costs a scheduler's time slice: at 80x96x80 with one other busy process a form of LNCC with two loops a plane took 1430
+# ns a voxel against 94 with Numba's own work queue (two cores). A choice made by the user stays.
 _config: Any = numba.config
 if _config.THREADING_LAYER == "default":
     _config.THREADING_LAYER = "workqueue"
