@@ -114,9 +114,10 @@ def test_most_changes_of_the_last_bit_change_nothing_to_speak_of(dimension):
         return BRIGHT * image * (1 + 1e-7 * torch.randn(image.shape, generator=generator))
 
     points = object_points(made.mask, grid)
-    runs = [plain(dimension), *(register(rounded(made.fixed), rounded(made.moving), grid) for _ in range(8))]
+    runs = [plain(dimension), *(register(rounded(made.fixed), rounded(made.moving), grid) for _ in range(9))]
     apart = np.array([[figures(one, two, points) for two in runs] for one in runs])
-    typical = Tolerance(*np.median(apart, axis=1).min(axis=0))
+    others = apart[~np.eye(len(runs), dtype=bool)].reshape(len(runs), -1, 2)
+    typical = Tolerance(*min(np.median(others, axis=1).tolist()))
     assert typical.mean < COMMON.mean and typical.p99 < COMMON.p99, f"{typical} exceeds {COMMON}"
     assert apart[..., 0].max() < ROUNDING.mean and apart[..., 1].max() < ROUNDING.p99
 

@@ -5,7 +5,7 @@ import numpy as np
 from .jit import offset, serial
 
 SUMS = 6  # w, wF, wM, wFF, wMM, wFM
-ADJOINTS = 3  # a, b and (b mM - a mF), each over n: the gradient is F box(a) - M box(b) + box(b mM - a mF)
+ADJOINTS = 3  # a, b and (b mM - a mF), each over n: the force is M box(b) - F box(a) - box(b mM - a mF)
 
 
 @serial

@@ -178,7 +178,7 @@ def _solve_row(g, Z, z, y, counts, damping, weights, residual):  # type: ignore[
 
 @parallel
 def _tile(g, size, damping, weights, residual, taps):  # type: ignore[no-untyped-def]
-    """Streams along z as the LNCC kernel does: a plane's gradient is overwritten once no window needs it."""
+    """Streams along z, plane by plane: a plane's gradient is overwritten once no window needs it."""
     _, D, H, W = g.shape
     kz, ky, kx = size
     ahead, ry, rx = (kz - 1) // 2, (ky - 1) // 2, (kx - 1) // 2

@@ -1,8 +1,8 @@
 """How every CPU kernel is compiled, and the interpolation primitives they share.
 
 Fast-math flags allow fused and reassociated arithmetic but keep NaN and infinity meaningful. Kernels are parallel over
-rows or planes whose results do not depend on each other, and sums are taken per row and then in a fixed order, so
-a result is bit-identical for any number of threads.
+rows, planes or tiles whose results do not depend on each other, and sums are taken in each of them and then in a fixed
+order, so a result is bit-identical for any number of threads.
 
 Images may be of any real number type; what is read is made float32 on the spot.
 """
@@ -20,9 +20,9 @@ from numba import njit
 from .cache import kept
 from .whole import KERNEL, PART
 
-# Threads of the OpenMP layer spin at the end of every parallel loop, and on a machine that has anything else to do that
-# costs a scheduler's time slice: at 80x96x80 with one other busy process a form of LNCC with two loops a plane took 1430
-# ns a voxel against 94 with Numba's own work queue (two cores). A choice made by the user stays.
+# Threads of the OpenMP layer spin at the end of every parallel loop, and on a machine that has anything else to do
+# that costs a scheduler's time slice: at 80x96x80 with one other busy process a form of LNCC with two loops a plane
+# took 1430 ns a voxel against 94 with Numba's own work queue (two cores). A choice made by the user stays.
 _config: Any = numba.config
 if _config.THREADING_LAYER == "default":
     _config.THREADING_LAYER = "workqueue"

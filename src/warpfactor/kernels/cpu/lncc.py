@@ -5,13 +5,14 @@ tile that its windows reach into it samples itself. In every plane it goes along
 sampled and added to the window sums along z; sums along y and x follow while it is in the cache, then the correlation
 of the row whose window is complete, then the same sums of its adjoint maps, then the row that leaves. Box windows are
 running sums along z and y, so the cost does not depend on their size. Only the gradient itself is as large as the
-image: it first holds dM/du and is then multiplied in place.
+image: it first holds dM/du and is then multiplied in place. Rows around a tile are interpolated without their slopes,
+by another loop, which may round otherwise in the last bit.
 
 Most of a brain's image is empty, and windows of the fixed image without contrast count for nothing. So every row has
 a span of x, from spans.py, beyond which nothing is computed: all maps are zero there.
 
-Indices: plane z and row y enter, zc = z - rz and yc = y - ry have complete windows, zo = z - 2 rz and yo = y - 2 ry
-leave. A warped value that does not count is NaN.
+Images must be finite where they count. Indices: plane z and row y enter, zc = z - rz and yc = y - ry have complete
+windows, zo = z - 2 rz and yo = y - 2 ry leave. A warped value that does not count is NaN.
 """
 
 from collections.abc import Sequence
@@ -42,7 +43,7 @@ from .sums import along_y, replace_maps, replace_products, weigh_maps, weigh_pro
 from .tiles import most_rows, widened
 from .warp import multiply_row, sample_row, scratch, symmetrize_row
 
-Room: TypeAlias = tuple[Any, ...]  # M, Z, A, Z2, rho of the kernel, for every thread
+Room: TypeAlias = tuple[Any, ...]  # M, Z, A3, Z2, rho of the kernel, for every thread
 MISSING, NONE = np.float32(np.nan), np.float32(0.0)
 
 
@@ -330,4 +331,4 @@ def _check_room(room: Room, spans: Spans, shape: Sequence[int], reach: Sequence[
     workers, rows, K, width = room[0].shape
     most = most_rows(spans.tiles, 2 * reach[1], shape[1])
     if workers < 1 or rows < most or 2 * reach[0] + 1 != K or width != shape[2]:
-        raise ValueError("the room was made for another image or window")
+        raise ValueError("the room was made for another image, window or spans")

@@ -46,7 +46,8 @@ def check_spans(spans: Spans, shape: Sequence[int]) -> None:
     depth, height, width = shape
     rows, tiles = spans
     fits = rows.shape == (depth, height, 2) and rows.min() >= 0 and rows.max() <= width
-    if not fits or tuple(tiles[-1, 1::2]) != (depth, height):
+    area = ((tiles[:, 1] - tiles[:, 0]) * (tiles[:, 3] - tiles[:, 2])).sum()
+    if not fits or tuple(tiles[:, 1::2].max(axis=0)) != (depth, height) or area != depth * height:
         raise ValueError("the spans were made for another image")
 
 

@@ -4,7 +4,7 @@ A tile is a range of planes and of rows. What a thread keeps of it should stay i
 for all threads. But windows reach beyond a tile, so every cut is paid for by rows that both sides compute. Cuts between
 rows are the better ones, since less is kept of a tile of few rows: at 192³ with two threads two tiles of 96 rows
 take 13.3 ns a voxel, two of 96 planes 15.0, four of 48 rows 13.9 (window 7). The tiles depend on the image and the
-window only, never on the number of threads, so the result does not either.
+window only, never on the number of threads, so the result does not either; more threads than tiles are of no use.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ import numpy as np
 
 from .jit import inline
 
-APART = 24  # radii between two cuts at least
-MOST = 8  # tiles, unless the cache asks for more
-CACHE = 10 << 20  # bytes that a thread may keep of a tile
+APART = 16  # radii between two cuts of rows at least
+THICK = 100  # radii of planes from which they are cut in two as well
+MOST = 8  # parts of the rows, unless more are needed for what follows
+KEPT = 10 << 20  # bytes that a thread should keep of a tile: what fits into a cache
+ONCE = 40 << 20  # the same for a single plane, whose rows are not met again
 
 
 def make_tiles(work: Any, shape: Sequence[int], radius: Sequence[int]) -> Any:
@@ -30,14 +32,14 @@ def make_tiles(work: Any, shape: Sequence[int], radius: Sequence[int]) -> Any:
         radius: of the windows.
     """
     planes, rows = int(np.count_nonzero(work.any(axis=1))), int(np.count_nonzero(work.any(axis=0)))
+    across = 2 if planes >= THICK * max(radius[0], 1) else 1
     along = 1
     while 2 * along <= MOST and rows >= 2 * along * APART * max(radius[1], 1):
         along *= 2
-    if planes > 1:
-        while rows * _row_bytes(shape[2], radius[0]) > along * CACHE and rows > 2 * along * 8 * radius[1]:
-            along *= 2
-    across = 1
-    if along == 1:
+    most = KEPT if planes > 1 else ONCE
+    while rows * _row_bytes(shape[2], radius[0]) > along * most and rows > 2 * along * 8 * radius[1]:
+        along *= 2
+    if across * along == 1:
         across, along = (2, 1) if planes * max(radius[1], 1) > 2 * rows * max(radius[0], 1) else (1, 2)
     z, y = _cuts(work.sum(axis=1), across), _cuts(work.sum(axis=0), along)
     tiles = [(*z[i : i + 2], *y[j : j + 2]) for i in range(len(z) - 1) for j in range(len(y) - 1)]

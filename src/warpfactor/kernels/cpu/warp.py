@@ -1,17 +1,16 @@
 """One row of points in the moving image, and what is read there: the start of every kernel that interpolates.
 
-A row is placed first (cell, fractions, weight), then the corners of its cells are fetched, then it is interpolated. Only
-fetching is not done on the vector unit: some processors gather more slowly than they load pairs. On a Zen 4, one thread,
-data in the cache, value and gradient of a row take 3.5 ns a voxel against 5.4 when one loop reads and interpolates.
+A row is placed first (cell, fractions, weight), then the corners of its cells are fetched, then it is interpolated.
+Only fetching is not done on the vector unit: some processors gather more slowly than they load pairs. On a Zen 4, one
+thread, data in the cache, value and gradient take 3.5 ns a voxel against 5.4 when one loop reads and interpolates.
 """
 
 import numpy as np
 
 from .jit import inline, offset, serial
 
-PARTS = (
-    6  # fractions along z, y, x; then 1 where the value changes along that axis, 0 in the rim that holds the edge value
-)
+# Fractions along z, y, x; then 1 where the value changes along that axis, 0 in the rim that holds the edge value.
+PARTS = 6
 NOTHING = np.float32(0.0)  # the value outside, for kernels that look at the weight
 NEAR = np.float32(0.5)  # ITK's rule: a point belongs to the image up to half a voxel beyond the outermost centres
 
@@ -106,6 +105,7 @@ def corner_row(flat, stride, cells, corners):  # type: ignore[no-untyped-def]
 
 @inline
 def _pair(flat, b, step):  # type: ignore[no-untyped-def]
+    """Two neighbours along x."""
     return np.float32(flat[b]), np.float32(flat[b + step])
 
 
@@ -213,17 +213,17 @@ def symmetrize_row(F, z, y, rho, grad, x0, x1):  # type: ignore[no-untyped-def]
     for x in range(offset(x0), offset(x1)):
         q = rho[x]
         own = half if q != 0.0 else one
-        g0[x] = own * g0[x] + q * kz * np.float32(above[x] - below[x])
-        g1[x] = own * g1[x] + q * ky * np.float32(after[x] - before[x])
+        g0[x] = own * g0[x] + q * kz * (np.float32(above[x]) - np.float32(below[x]))
+        g1[x] = own * g1[x] + q * ky * (np.float32(after[x]) - np.float32(before[x]))
         g2[x] = own * g2[x]
     quarter = np.float32(0.25)
     left, right, inner, ratio = row[:-2], row[2:], g2[1:-1], rho[1:-1]
     for x in range(offset(max(x0 - 1, 0)), offset(max(min(x1, W - 1) - 1, 0))):
-        inner[x] += quarter * ratio[x] * np.float32(right[x] - left[x])
+        inner[x] += quarter * ratio[x] * (np.float32(right[x]) - np.float32(left[x]))
     if x0 == 0 and x0 < x1 and W > 1:
-        g2[0] += half * rho[0] * np.float32(row[1] - row[0])
+        g2[0] += half * rho[0] * (np.float32(row[1]) - np.float32(row[0]))
     if x1 == W and x0 < x1 and W > 1:
-        g2[W - 1] += half * rho[W - 1] * np.float32(row[W - 1] - row[W - 2])
+        g2[W - 1] += half * rho[W - 1] * (np.float32(row[W - 1]) - np.float32(row[W - 2]))
 
 
 @serial

@@ -20,7 +20,7 @@ def lncc_room(
     Args:
         shape: (D, H, W) of the fixed image.
         radius, window: as in `lncc`.
-        spans: of every channel that it will be used for.
+        spans: of every channel that it will be used for; without them it serves calls without spans.
     """
     return None
 
