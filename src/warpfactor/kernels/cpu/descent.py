@@ -53,7 +53,7 @@ def _descend(g, form, damping, weights, residual):  # type: ignore[no-untyped-de
     for row in prange(D * H):
         z = row // H
         y = row - z * H
-        squares = np.empty(W, np.float32)
+        squares, scales = np.empty(W, np.float32), np.empty(W, np.float32)
         decrease = 0.0
         for x in range(W):
             a, b, c = wz * g[0, z, y, x], wy * g[1, z, y, x], wx * g[2, z, y, x]
@@ -67,9 +67,11 @@ def _descend(g, form, damping, weights, residual):  # type: ignore[no-untyped-de
             s = s if n > zero else zero
             squares[x] = s * s * n
             decrease += np.float64(s * n)
-            g[0, z, y, x] = -wz * s * a
-            g[1, z, y, x] = -wy * s * b
-            g[2, z, y, x] = -wx * s * c
+            scales[x] = -s
+        for k in range(3):  # axis by axis, see `gradient_row`
+            line, square = g[k, z, y], weights[k] * weights[k]
+            for x in range(W):
+                line[x] *= square * scales[x]
         stats[0, row] = _largest(squares)
         stats[1, row] = decrease
     return stats
