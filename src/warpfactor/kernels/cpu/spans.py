@@ -66,11 +66,10 @@ def lncc_spans(fixed: Tensor, mask: Tensor | None, *, radius: Sequence[int], fla
     first, last = _shown(fixed, mask, background, math.sqrt(flat) / 2)
     width = fixed.shape[2]
     rz, ry, rx = (2 * r for r in radius)  # as far as a window's neighbours' windows
-    low = -_most_around(-first, rz, ry) - rx
-    high = _most_around(last, rz, ry) + rx
-    low, high = np.maximum(low, 0) // EDGE * EDGE, np.minimum(-(-high // EDGE) * EDGE, width)
-    empty = _most_around(last, rz, ry) == 0
-    low[empty] = high[empty] = 0
+    least, most = -_most_around(-first, rz, ry), _most_around(last, rz, ry)
+    low = np.maximum(least - rx, 0) // EDGE * EDGE
+    high = np.minimum(-(-(most + rx) // EDGE) * EDGE, width)
+    low[most == 0] = high[most == 0] = 0
     rows = np.stack([low, high], axis=-1)
     return Spans(rows, make_tiles(high - low, fixed.shape, radius))
 

@@ -62,7 +62,7 @@ def replace_maps(Z, line, maps, c0, c1):  # type: ignore[no-untyped-def]
     for q in range(ADJOINTS):
         total, old, new = Z[q], line[q], maps[q]
         for x in range(offset(c0), offset(c1)):
-            total[x] += np.float64(np.float32(new[x])) - np.float64(old[x])
+            total[x] += np.float64(new[x]) - np.float64(old[x])
             old[x] = new[x]
 
 

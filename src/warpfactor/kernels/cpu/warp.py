@@ -83,30 +83,24 @@ def mask_row(fmask, mmask, z, y, x0, stride, cells, parts, weight):  # type: ign
 def corner_row(flat, stride, cells, corners):  # type: ignore[no-untyped-def]
     """The corners of every cell of a row: lines of pairs along x, at (z, y), (z, y + 1), (z + 1, y), (z + 1, y + 1)."""
     sz, sy, sx = offset(stride[0]), offset(stride[1]), offset(stride[2])
-    one = offset(1)
-    p, q, r, s = corners[0], corners[1], corners[2], corners[3]
-    if sx == one:  # a constant, so that a pair is read at once
-        for x in range(offset(cells.shape[0])):
-            i, b = x + x, offset(cells[x])
-            c = b + sz
-            p[i], p[i + one] = _pair(flat, b, one)
-            q[i], q[i + one] = _pair(flat, b + sy, one)
-            r[i], r[i + one] = _pair(flat, c, one)
-            s[i], s[i + one] = _pair(flat, c + sy, one)
+    if sx == offset(1):  # a constant, so that a pair is read at once
+        _fetch(flat, sz, sy, offset(1), cells, corners)
     else:
-        for x in range(offset(cells.shape[0])):
-            i, b = x + x, offset(cells[x])
-            c = b + sz
-            p[i], p[i + one] = _pair(flat, b, sx)
-            q[i], q[i + one] = _pair(flat, b + sy, sx)
-            r[i], r[i + one] = _pair(flat, c, sx)
-            s[i], s[i + one] = _pair(flat, c + sy, sx)
+        _fetch(flat, sz, sy, sx, cells, corners)
 
 
 @inline
-def _pair(flat, b, step):  # type: ignore[no-untyped-def]
-    """Two neighbours along x."""
-    return np.float32(flat[b]), np.float32(flat[b + step])
+def _fetch(flat, sz, sy, sx, cells, corners):  # type: ignore[no-untyped-def]
+    """`corner_row` for a distance of neighbours along x."""
+    one = offset(1)
+    p, q, r, s = corners[0], corners[1], corners[2], corners[3]
+    for x in range(offset(cells.shape[0])):
+        i, b = x + x, offset(cells[x])
+        c = b + sz
+        p[i], p[i + one] = np.float32(flat[b]), np.float32(flat[b + sx])
+        q[i], q[i + one] = np.float32(flat[b + sy]), np.float32(flat[b + sy + sx])
+        r[i], r[i + one] = np.float32(flat[c]), np.float32(flat[c + sx])
+        s[i], s[i + one] = np.float32(flat[c + sy]), np.float32(flat[c + sy + sx])
 
 
 @serial
