@@ -195,7 +195,7 @@ def _tile(g, size, damping, weights, residual, taps):  # type: ignore[no-untyped
                 low = np.empty((3, 1, W), np.float32)
                 high = np.empty((3, 1, W), np.float32)
                 _products(g, weights, z, y, low, high)
-                lines = padded(9, W, rx)
+                lines = padded(6, W, rx)
                 row_sums(low, rx, taps, lines, T[:3], y)
                 row_sums(high, rx, taps, lines, T[3:], y)
                 _add_left(low, T[:3], y, kx)

@@ -1,8 +1,7 @@
 """Window sums along one axis: along x for LNCC, and boxes along all axes for the pooled curvature of descent.py.
 
-Along x a large box is a difference of two sums from the row's beginning, along y and z it is a running sum, so its cost
-does not depend on its size; both in double precision. Indices are unsigned (`offset`): a sum of signed ones might be
-negative, and the test for that keeps a loop off the vector unit.
+A large box is a running sum, in double precision, so its cost does not depend on its size. Indices are unsigned
+(`offset`): a sum of signed ones might be negative, and the test for that keeps a loop off the vector unit.
 """
 
 import math
@@ -27,54 +26,45 @@ def padded(rows, n, r):  # type: ignore[no-untyped-def]
 
 @ordered
 def _small_window(line, r, out, x0, x1):  # type: ignore[no-untyped-def]
-    """out[x] = sum of line[x : x + 2r + 1] for r = 1 to 3, in one loop."""
+    """out[x] = sum of line[x : x + 2r + 1] for r = 1 or 2, in one loop on the vector unit."""
     one, two, three = offset(1), offset(2), offset(3)
     if r == 1:
         for x in range(x0, x1):
             out[x] = line[x] + (line[x + one] + line[x + two])
-    elif r == 2:
+    else:
         for x in range(x0, x1):
             y = x + one
             out[x] = line[x] + ((line[y] + line[y + one]) + (line[y + two] + line[y + three]))
-    else:
-        for x in range(x0, x1):
-            y = x + three
-            first = line[x] + (line[x + one] + line[x + two])
-            out[x] = first + ((line[y] + line[y + one]) + (line[y + two] + line[y + three]))
 
 
 @ordered
-def _large_windows(lines, r, prefix, out, x0, x1):  # type: ignore[no-untyped-def]
-    """The same for three lines and any r, as differences of sums from x0 on; three sums do not wait for each other."""
+def _large_windows(lines, r, out, x0, x1):  # type: ignore[no-untyped-def]
+    """The same for three lines and any r, as running sums; three of them do not wait for each other."""
     a, b, c = lines[0], lines[1], lines[2]
-    p, q, s = prefix[0], prefix[1], prefix[2]
-    size = offset(2 * r)
+    p, q, s = out[0], out[1], out[2]
+    one, size = offset(1), offset(2 * r)
     t, u, v = 0.0, 0.0, 0.0
-    for x in range(x0, x1 + size):
+    for x in range(x0, x0 + size + one):
         t += a[x]
         u += b[x]
         v += c[x]
+    p[x0], q[x0], s[x0] = t, u, v
+    for x in range(x0 + one, x1):
+        t += a[x + size] - a[x - one]
+        u += b[x + size] - b[x - one]
+        v += c[x + size] - c[x - one]
         p[x], q[x], s[x] = t, u, v
-    for k in range(3):
-        sums, line, first = out[k], prefix[k], lines[k]
-        for x in range(x0, x1):
-            sums[x] = line[x + size] - line[x] + first[x]
 
 
 @serial
-def window_rows(lines, r, taps, box, prefix, out, x0, x1):  # type: ignore[no-untyped-def]
-    """out[q, x] = sum over the window of lines[q, x : x + 2r + 1].
-
-    Args:
-        lines: three or six, in double precision.
-        prefix: three lines to work in.
-    """
+def window_rows(lines, r, taps, box, out, x0, x1):  # type: ignore[no-untyped-def]
+    """out[q, x] = sum over the window of lines[q, x : x + 2r + 1]; three or six lines, in double precision."""
     x0, x1 = offset(x0), offset(x1)
     if x0 >= x1:
         return
-    if box & (r > 3):
+    if box & (r > 2):
         for q in range(0, lines.shape[0], 3):
-            _large_windows(lines[q : q + 3], r, prefix, out[q : q + 3], x0, x1)
+            _large_windows(lines[q : q + 3], r, out[q : q + 3], x0, x1)
         return
     for q in range(lines.shape[0]):
         line, sums = lines[q], out[q]
@@ -90,15 +80,15 @@ def window_rows(lines, r, taps, box, prefix, out, x0, x1):  # type: ignore[no-un
 
 @serial
 def row_sums(src, r, taps, lines, dst, y):  # type: ignore[no-untyped-def]
-    """Box sums along x of the three rows src[:, 0] into dst[:, y]; `lines` from padded(9, n, r)."""
+    """Box sums along x of the three rows src[:, 0] into dst[:, y]; `lines` from padded(6, n, r)."""
     pad, n = offset(r), offset(src.shape[2])
     for q in range(3):
         for x in range(n):
             lines[q, x + pad] = src[q, 0, x]
-    window_rows(lines[:3], r, taps, True, lines[3:6], lines[6:], 0, n)
+    window_rows(lines[:3], r, taps, True, lines[3:], 0, n)
     for q in range(3):
         for x in range(n):
-            dst[q, y, x] = np.float32(lines[6 + q, x])
+            dst[q, y, x] = np.float32(lines[3 + q, x])
 
 
 @serial

@@ -18,7 +18,7 @@ import torch
 from numba import njit
 
 from .cache import kept
-from .whole import KERNEL, PART
+from .whole import KERNEL, MAKER, PART
 
 # Threads of the OpenMP layer spin at the end of every parallel loop, and on a machine that has anything else to do
 # that costs a scheduler's time slice: at 80x96x80 with one other busy process a form of LNCC with two loops a plane
@@ -30,9 +30,13 @@ if _config.THREADING_LAYER == "default":
 _queue = threading.RLock()
 
 FLAGS = {"contract", "nsz", "arcp", "reassoc", "afn"}
-parallel = kept(njit(parallel=True, fastmath=FLAGS, error_model="numpy", nogil=True, **KERNEL))
-serial = njit(fastmath=FLAGS, error_model="numpy", nogil=True, **PART)  # for parts of kernels; Python cannot call them
-ordered = njit(fastmath=FLAGS - {"reassoc"}, error_model="numpy", nogil=True, **PART)  # sums keep their order
+LOOSE: Any = {"fastmath": FLAGS, "error_model": "numpy", "nogil": True}
+ORDERED: Any = {**LOOSE, "fastmath": FLAGS - {"reassoc"}}  # sums keep their order
+parallel = kept(njit(parallel=True, **LOOSE, **KERNEL))
+# Parts of kernels, which Python cannot call.
+serial = njit(**LOOSE, **PART)
+ordered = njit(**ORDERED, **PART)
+making = njit(**LOOSE, **MAKER)  # may make arrays
 inline = njit(fastmath=FLAGS, error_model="numpy", inline="always")
 
 offset = numba.uint64  # type of indices that are sums, see filters.py
@@ -80,6 +84,12 @@ def matrix_array(matrix: torch.Tensor, image: torch.Tensor, depth: int) -> Any:
     if image.shape[0] == 1 and depth == 1:
         A[0] = 0.0
     return A
+
+
+def volume(tensor: torch.Tensor) -> Any:
+    """What interpolation reads: all voxels in one line, the shape, and the steps to neighbours in that line."""
+    shape = tuple(tensor.shape)
+    return array(tensor).reshape(-1), shape, strides(shape)
 
 
 def strides(shape: tuple[int, ...]) -> tuple[int, int, int]:

@@ -10,8 +10,8 @@ import torch
 from numba import prange
 from torch import Tensor
 
-from .jit import array, exclusive, mask_array, matrix_array, parallel, serial, strides
-from .warp import gradient_row, mask_row, place_row, scratch
+from .jit import array, exclusive, mask_array, matrix_array, parallel, serial, volume
+from .warp import CHUNKS, gradient_row, mask_row, place_row, scratch
 
 SUMS = 6  # w, F, M, FF, MM, FM
 SLOPES = 18  # (n, F n, M n) along three axes, times (1, x)
@@ -69,22 +69,24 @@ def _add_row(F, M, w, n, out):  # type: ignore[no-untyped-def]
 
 
 @parallel
-def _moments(F, img, stride, A, fmask, mmask, rows):  # type: ignore[no-untyped-def]
+def _moments(F, moving, A, fmask, mmask, rows):  # type: ignore[no-untyped-def]
     D, H, W = F.shape
     B = A.astype(np.float32)
-    flat = img.ravel()
+    flat, shape, stride = moving
     still = np.zeros(W, np.float32)
-    for row in prange(D * H):
-        z = row // H
-        y = row - z * H
+    chunks = min(D * H, CHUNKS)
+    for k in prange(chunks):
         M = np.empty(W, F.dtype)
         w = np.empty(W, np.float32)
         n = np.empty((3, W), F.dtype)
         room = scratch(W)
-        place_row(still, still, still, A, z, y, 0, img.shape, room[0], room[1], w)
-        mask_row(fmask, mmask, z, y, 0, stride, room[0], room[1], w)
-        gradient_row(flat, stride, room, w, B, F.dtype.type(0.0), M, n[0], n[1], n[2])
-        _add_row(F[z, y], M, w, n, rows[z, y])
+        for row in range(k * D * H // chunks, (k + 1) * D * H // chunks):
+            z = row // H
+            y = row - z * H
+            place_row(still, still, still, A, z, y, 0, shape, room[0], room[1], w)
+            mask_row(fmask, mmask, z, y, 0, stride, room[0], room[1], w)
+            gradient_row(flat, stride, room, w, B, F.dtype.type(0.0), M, n[0], n[1], n[2])
+            _add_row(F[z, y], M, w, n, rows[z, y])
 
 
 @parallel
@@ -117,8 +119,8 @@ def affine_moments(
     depth, height, _ = fixed.shape
     rows = np.empty((depth, height, SUMS + SLOPES + PRODUCTS))
     A = matrix_array(matrix, moving, depth)
-    strides_ = strides(tuple(moving.shape))
-    _moments(array(fixed), array(moving), strides_, A, mask_array(fixed_mask), mask_array(moving_mask), rows)
+    masks = mask_array(fixed_mask), mask_array(moving_mask).reshape(-1)
+    _moments(array(fixed), volume(moving), A, *masks, rows)
     slopes = _with_position(rows[..., SUMS : SUMS + SLOPES].reshape(depth, height, 9, 2)).reshape(3, 12)
     products = _products(rows[..., SUMS + SLOPES :].reshape(depth, height, 6, 3))
     return (

@@ -35,8 +35,8 @@ from .jit import (
     offset,
     parallel,
     serial,
-    strides,
     target,
+    volume,
 )
 from .spans import Spans, check_spans, clear_beyond, either, hulls, span_of, whole_spans
 from .sums import along_y, replace_maps, replace_products, weigh_maps, weigh_products
@@ -75,21 +75,21 @@ def _fill_around(lines, value, c0, c1, x0, x1):  # type: ignore[no-untyped-def]
 
 
 @inline
-def _buffers(W, rx):  # type: ignore[no-untyped-def]
-    """Lines that stay in the cache: for sampling, sums along y (of products, of maps), sums along x, maps, a ratio."""
+def _buffers(D, W, rx):  # type: ignore[no-untyped-def]
+    """For sampling; sums along y (of products, of maps) and x; maps; a ratio; hulls. The lines stay in the cache."""
     single, wide = np.float32, W + 2 * rx
     sampling = np.empty((1, W), single), np.empty(W, single), scratch(W)
-    sums = np.empty((SUMS, wide)), np.empty((ADJOINTS, wide)), np.empty((3, wide)), np.empty((SUMS, W))
-    return sampling, sums, np.empty((ADJOINTS, W), single), np.empty(W, single)
+    sums = np.empty((SUMS, wide)), np.empty((ADJOINTS, wide)), np.empty((SUMS, W))
+    return sampling, sums, np.empty((ADJOINTS, W), single), np.empty(W, single), np.empty((2, D), np.int64)
 
 
 @serial
-def _enter(images, window, z, y, own, sampling, ring, Z, grad, rows, hull):  # type: ignore[no-untyped-def]
+def _enter(images, window, z, y, own, sampling, M, Z, i, grad, rows, hull):  # type: ignore[no-untyped-def]
     """Sample row (z, y), with its gradient if it is the tile's own, and bring the sums along z up to date."""
-    F, img, stride, u, A, B, fmask, mmask = images
+    F, moving, u, A, B, fmask, mmask = images
     _, taps, _, (box, _, _, _, _) = window
     near, weight, room = sampling
-    K = ring.shape[0]
+    K = M.shape[0]
     a0, a1 = span_of(rows, z, y)
     if own:
         clear_beyond(grad[:, z], y, a0, a1)
@@ -98,15 +98,15 @@ def _enter(images, window, z, y, own, sampling, ring, Z, grad, rows, hull):  # t
         _fill_around(near, MISSING, c0, c1, a0, a1)
         if a0 < a1:
             row, on = near[0, a0:a1], weight[a0:a1]
-            sample_row(img, stride, u, A, B, fmask, mmask, z, y, a0, own, MISSING, row, on, room, grad)
-        line = ring[z % K]
+            sample_row(moving, u, A, B, fmask, mmask, z, y, a0, own, MISSING, row, on, room, grad)
+        line = M[z % K, i]
         if box:
-            replace_products(Z, line, near[0], F, z, z - K, y, c0, c1)
+            replace_products(Z[i], line, near[0], F, z, z - K, y, c0, c1)
         else:
             for x in range(c0, c1):
                 line[x] = near[0, x]
     if not box:
-        weigh_products(Z, ring, F, z, y, taps[0], hull[0], hull[1])
+        weigh_products(Z[i], M, i, F, z, y, taps[0], hull[0], hull[1])
 
 
 @serial
@@ -115,8 +115,8 @@ def _correlate(images, window, z, y, own, lines, maps, rho, row, grad, x0, x1): 
     F = images[0]
     (_, _, rx), taps, flat, flags = window
     box, _, exact, symmetric, want = flags
-    acc, _, prefix, sums = lines
-    window_rows(acc, rx, taps[2], box, prefix, sums, x0, x1)
+    acc, _, sums = lines
+    window_rows(acc, rx, taps[2], box, sums, x0, x1)
     total, count = correlate(sums, F[z, y], row, flat, flags, maps, rho, x0, x1)
     if not own:
         return 0.0, 0.0
@@ -128,18 +128,18 @@ def _correlate(images, window, z, y, own, lines, maps, rho, row, grad, x0, x1): 
 
 
 @serial
-def _add_maps(window, z, maps, ring, Z, c0, c1, x0, x1, hull):  # type: ignore[no-untyped-def]
+def _add_maps(window, z, maps, A3, Z2, i, c0, c1, x0, x1, hull):  # type: ignore[no-untyped-def]
     """Bring the sums along z of the adjoint maps up to date with plane z, which has maps for x0 <= x < x1."""
     _, taps, _, (box, _, _, _, _) = window
-    line = ring[z % ring.shape[0]]
+    line = A3[z % A3.shape[0], i]
     _fill_around(maps, NONE, c0, c1, x0, x1)
     if box:
-        replace_maps(Z, line, maps, c0, c1)
+        replace_maps(Z2[i], line, maps, c0, c1)
     else:
         for q in range(ADJOINTS):
             for x in range(c0, c1):
                 line[q, x] = maps[q, x]
-        weigh_maps(Z, ring, z, taps[0], hull[0], hull[1])
+        weigh_maps(Z2[i], A3, i, z, taps[0], hull[0], hull[1])
 
 
 @serial
@@ -147,9 +147,9 @@ def _leave(images, window, z, y, lines, row, rho, force, grad, rows):  # type: i
     """Row (z, y) has complete sums of the maps along z and y: finish its gradient."""
     F = images[0]
     (_, _, rx), taps, _, (box, _, _, symmetric, _) = window
-    _, acc, prefix, sums = lines
+    _, acc, sums = lines
     x0, x1 = span_of(rows, z, y)
-    window_rows(acc, rx, taps[2], box, prefix, sums[:ADJOINTS], x0, x1)
+    window_rows(acc, rx, taps[2], box, sums[:ADJOINTS], x0, x1)
     if symmetric:
         symmetrize_row(F, z, y, rho, grad, x0, x1)
     force_row(sums, F[z, y], row, force, x0, x1)
@@ -157,9 +157,9 @@ def _leave(images, window, z, y, lines, row, rho, force, grad, rows):  # type: i
 
 
 @serial
-def _tile(images, window, grad, state, rows, tile):  # type: ignore[no-untyped-def]
+def _tile(images, window, grad, state, buffers, rows, tile):  # type: ignore[no-untyped-def]
     """Total and count over one tile, and its part of the gradient."""
-    D, H, W = images[0].shape
+    D, H, _ = images[0].shape
     (rz, ry, rx), taps, _, (box, _, exact, symmetric, want) = window
     M, Z, A3, Z2, rho = state
     z0, z1, y0, y1 = tile
@@ -169,42 +169,46 @@ def _tile(images, window, grad, state, rows, tile):  # type: ignore[no-untyped-d
     upper, lower = widened(y0, y1, (reach - 1) * ry, H)  # rows that are correlated
     front, back = widened(z0, z1, (reach - 1) * rz, D)
     first, end = max(0, z0 - reach * rz), z1 + reach * rz
-    low, high = hulls(rows, first, min(end, D), top, bottom)
-    sampling, lines, maps, spare = _buffers(W, rx)
-    _forget(M[: bottom - top], Z[: bottom - top], A3[: bottom - top], Z2[: bottom - top], follows)
-    K = M.shape[1]
+    sampling, lines, maps, spare, ends = buffers
+    last = min(end, D)
+    low, high = ends[0], ends[1]
+    hulls(rows, first, last, top, bottom, low, high)
+    _forget(M, Z, A3, Z2, follows)
+    K = M.shape[0]
     total = 0.0
     count = 0.0
     for z in range(first, end):
         zc, zo = z - rz, z - 2 * rz
-        hull, hull2 = _hull(low, high, first, z - 2 * rz, z), _hull(low, high, first, z - 3 * rz, zc)
+        correlates, leaves = (zc >= front) & (zc < back), follows & (zo >= z0) & (zo < z1)
+        hull, hull2 = _hull(low, high, first, last, z - 2 * rz, z), _hull(low, high, first, last, z - 3 * rz, zc)
         _fill(lines[0], 0.0, hull[0], hull[1] + 2 * rx)
         _fill(lines[1], 0.0, hull2[0], hull2[1] + 2 * rx)
         for y in range(top, y1 + reach * ry):
             yc, yo = y - ry, y - 2 * ry
-            if y < bottom:
+            if (y < bottom) & (zc < back):
                 own = want & _holds(tile, z, y)
-                _enter(images, window, z, y, own, sampling, M[y - top], Z[y - top], grad, rows, hull)
-            along_y(lines[0], Z, y - top, bottom - top, ry, rx, taps[1], box, hull[0], hull[1])
-            if (yc >= upper) & (yc < lower):
+                _enter(images, window, z, y, own, sampling, M, Z, y - top, grad, rows, hull)
+            if correlates & (yc < lower):
+                along_y(lines[0], Z, y - top, bottom - top, ry, rx, taps[1], box, hull[0], hull[1])
+            if (zc >= front) & (yc >= upper) & (yc < lower):
                 i = yc - top
-                x0, x1 = span_of(rows, zc, yc) if (zc >= front) & (zc < back) else (0, 0)
+                x0, x1 = span_of(rows, zc, yc) if correlates else (0, 0)
                 if x0 < x1:
-                    ratio = rho[i, zc % rho.shape[1]] if follows & symmetric else spare
+                    ratio = rho[zc % rho.shape[0], i] if follows & symmetric else spare
                     own = _holds(tile, zc, yc)
-                    t, c = _correlate(images, window, zc, yc, own, lines, maps, ratio, M[i, zc % K], grad, x0, x1)
+                    t, c = _correlate(images, window, zc, yc, own, lines, maps, ratio, M[zc % K, i], grad, x0, x1)
                     total += t
                     count += c
                 if follows:
                     c0, c1 = either(x0, x1, span_of(rows, zc - K, yc))
-                    _add_maps(window, zc, maps, A3[i], Z2[i], c0, c1, x0, x1, hull2)
-            if follows & (yc >= upper):
+                    _add_maps(window, zc, maps, A3, Z2, i, c0, c1, x0, x1, hull2)
+            if leaves & (yc >= upper):
                 part = Z2[upper - top :]
                 along_y(lines[1], part, yc - upper, lower - upper, ry, rx, taps[1], box, hull2[0], hull2[1])
-                if _holds(tile, zo, yo):
+                if (yo >= y0) & (yo < y1):
                     i = yo - top
-                    ratio = rho[i, zo % rho.shape[1]]
-                    _leave(images, window, zo, yo, lines, M[i, zo % K], ratio, spare, grad, rows)
+                    ratio = rho[zo % rho.shape[0], i]
+                    _leave(images, window, zo, yo, lines, M[zo % K, i], ratio, spare, grad, rows)
     return total, count
 
 
@@ -225,27 +229,29 @@ def _holds(tile, z, y):  # type: ignore[no-untyped-def]
 
 
 @inline
-def _hull(low, high, first, start, stop):  # type: ignore[no-untyped-def]
-    """The span of x that holds those of planes start to stop; low and high begin with plane `first`."""
+def _hull(low, high, first, last, start, stop):  # type: ignore[no-untyped-def]
+    """The span of x that holds those of planes start to stop; low and high are of planes first <= z < last."""
     x0, x1 = 0, 0
-    for z in range(max(start, first), min(stop + 1, first + low.shape[0])):
-        x0, x1 = either(x0, x1, (low[z - first], high[z - first]))
+    for z in range(max(start, first), min(stop + 1, last)):
+        x0, x1 = either(x0, x1, (low[z], high[z]))
     return x0, x1
 
 
 @parallel
-def _lncc(F, img, stride, u, A, fmask, mmask, radius, taps, flat, flags, grad, room, rows, tiles):  # type: ignore[no-untyped-def]
+def _lncc(F, moving, u, A, fmask, mmask, radius, taps, flat, flags, grad, room, rows, tiles):  # type: ignore[no-untyped-def]
     B = A.astype(np.float32)
     M, Z, A3, Z2, rho = room
+    flat_image, shape, stride = moving
     count, workers = tiles.shape[0], M.shape[0]
     parts = np.zeros((2, count))
     for w in prange(workers):
-        images = F, img, stride, u, A, B, fmask, mmask
+        images = F, (flat_image, shape, stride), u, A, B, fmask, mmask
         window = radius, taps, flat, flags
         state = M[w], Z[w], A3[w], Z2[w], rho[w]
+        buffers = _buffers(F.shape[0], F.shape[2], radius[2])
         for k in range(w, count, workers):
             tile = tiles[k, 0], tiles[k, 1], tiles[k, 2], tiles[k, 3]
-            t, c = _tile(images, window, grad, state, rows, tile)
+            t, c = _tile(images, window, grad, state, buffers, rows, tile)
             parts[0, k] = t
             parts[1, k] = c
     total = 0.0
@@ -265,11 +271,11 @@ def lncc_room(
     workers = min(numba.get_num_threads(), max(map(len, every)))
     rows, W, K = max(most_rows(tiles, 2 * reach[1], shape[1]) for tiles in every), shape[2], 2 * reach[0] + 1
     return (
-        np.empty((workers, rows, K, W), np.float32),
+        np.empty((workers, K, rows, W), np.float32),
         np.empty((workers, rows, SUMS, W)),
-        np.empty((workers, rows, K, ADJOINTS, W), np.float32),
+        np.empty((workers, K, rows, ADJOINTS, W), np.float32),
         np.empty((workers, rows, ADJOINTS, W)),
-        np.empty((workers, rows, reach[0] + 1, W), np.float32),
+        np.empty((workers, reach[0] + 1, rows, W), np.float32),
     )
 
 
@@ -309,12 +315,11 @@ def lncc(
     _check_room(room, spans, fixed.shape, reach)
     return _lncc(
         array(fixed),
-        array(moving),
-        strides(tuple(moving.shape)),
+        volume(moving),
         array(displacement),
         matrix_array(matrix, moving, fixed.shape[0]),
         mask_array(fixed_mask),
-        mask_array(moving_mask),
+        mask_array(moving_mask).reshape(-1),
         reach,
         tuple(gaussian_taps(r) for r in reach),
         flat,
@@ -328,7 +333,7 @@ def lncc(
 
 def _check_room(room: Room, spans: Spans, shape: Sequence[int], reach: Sequence[int]) -> None:
     """Raise unless the rings hold every tile."""
-    workers, rows, K, width = room[0].shape
+    workers, K, rows, width = room[0].shape
     most = most_rows(spans.tiles, 2 * reach[1], shape[1])
     if workers < 1 or rows < most or 2 * reach[0] + 1 != K or width != shape[2]:
         raise ValueError("the room was made for another image, window or spans")

@@ -1,4 +1,4 @@
-"""CPU form of `mi`: joint histograms per chunk of planes, added in order; then the gradient in a second pass.
+"""CPU form of `mi`: joint histograms per chunk of rows, added in order; then the gradient in a second pass.
 
 No table of voxels x bins exists: each voxel adds to 2 x 4 bins of its chunk's histogram and later reads the same bins
 of the logarithm table.
@@ -11,10 +11,10 @@ import numpy as np
 from numba import prange
 from torch import Tensor
 
-from .jit import array, exclusive, inline, mask_array, matrix_array, parallel, strides, target
+from .jit import array, exclusive, inline, mask_array, matrix_array, parallel, serial, target, volume
 from .warp import NOTHING, multiply_row, sample_row, scratch
 
-CHUNKS = 16  # of planes; fixed, so that the result does not depend on the number of threads
+CHUNKS = 16  # of rows; fixed, so that the result does not depend on the number of threads
 
 
 @inline
@@ -55,19 +55,21 @@ def cubic_slope(e):  # type: ignore[no-untyped-def]
 
 
 @parallel
-def _histogram(F, img, stride, u, A, fmask, mmask, bins, lo_f, k_f, lo_m, k_m):  # type: ignore[no-untyped-def]
+def _histogram(F, moving, u, A, fmask, mmask, bins, lo_f, k_f, lo_m, k_m):  # type: ignore[no-untyped-def]
     D, H, W = F.shape
     B = A.astype(np.float32)
+    flat, shape, stride = moving
     chunks = min(D * H, CHUNKS)
     joint = np.zeros((chunks, bins, bins))
     for k in prange(chunks):
+        image = flat, shape, stride
         M = np.empty(W, np.float32)
         w = np.empty(W, np.float32)
         room = scratch(W)
         for row in range(k * D * H // chunks, (k + 1) * D * H // chunks):
             z = row // H
             y = row - z * H
-            sample_row(img, stride, u, A, B, fmask, mmask, z, y, 0, False, NOTHING, M, w, room, u)
+            sample_row(image, u, A, B, fmask, mmask, z, y, 0, False, NOTHING, M, w, room, u)
             for x in range(W):
                 if w[x] > 0.0:
                     i, e = fixed_bin(F[z, y, x], lo_f, k_f, bins)
@@ -82,32 +84,43 @@ def _histogram(F, img, stride, u, A, fmask, mmask, bins, lo_f, k_f, lo_m, k_m): 
     return joint
 
 
-@parallel
-def _gradient(F, img, stride, u, A, fmask, mmask, table, lo_f, k_f, lo_m, k_m, grad):  # type: ignore[no-untyped-def]
-    D, H, W = F.shape
-    B = A.astype(np.float32)
+@serial
+def _force(F, M, w, table, lo_f, k_f, lo_m, k_m):  # type: ignore[no-untyped-def]
+    """The derivative of the total by the warped values M of a row, in their place."""
     bins = table.shape[0]
     slope = k_m * (bins - 4)
-    for row in prange(D * H):
-        z = row // H
-        y = row - z * H
+    for x in range(M.shape[0]):
+        g = np.float32(0.0)
+        if w[x] > 0.0:
+            i, e = fixed_bin(F[x], lo_f, k_f, bins)
+            j, s, clipped = moving_bin(M[x], lo_m, k_m, bins)
+            c0, c1, c2, c3 = cubic_slope(s)
+            acc = 0.0
+            for n in range(2):
+                f = 1.0 - e if n == 0 else e
+                t = table[i + n]
+                acc += f * (c0 * t[j] + c1 * t[j + 1] + c2 * t[j + 2] + c3 * t[j + 3])
+            g = np.float32(0.0 if clipped else -acc * slope)
+        M[x] = g
+
+
+@parallel
+def _gradient(F, moving, u, A, fmask, mmask, table, lo_f, k_f, lo_m, k_m, grad):  # type: ignore[no-untyped-def]
+    D, H, W = F.shape
+    B = A.astype(np.float32)
+    flat, shape, stride = moving
+    chunks = min(D * H, CHUNKS)
+    for k in prange(chunks):
+        image = flat, shape, stride
         M = np.empty(W, np.float32)
         w = np.empty(W, np.float32)
-        sample_row(img, stride, u, A, B, fmask, mmask, z, y, 0, True, NOTHING, M, w, scratch(W), grad)
-        for x in range(W):
-            g = np.float32(0.0)
-            if w[x] > 0.0:
-                i, e = fixed_bin(F[z, y, x], lo_f, k_f, bins)
-                j, s, clipped = moving_bin(M[x], lo_m, k_m, bins)
-                c0, c1, c2, c3 = cubic_slope(s)
-                acc = 0.0
-                for n in range(2):
-                    f = 1.0 - e if n == 0 else e
-                    t = table[i + n]
-                    acc += f * (c0 * t[j] + c1 * t[j + 1] + c2 * t[j + 2] + c3 * t[j + 3])
-                g = np.float32(0.0 if clipped else -acc * slope)
-            M[x] = g
-        multiply_row(M, grad, z, y, 0, W)
+        room = scratch(W)
+        for row in range(k * D * H // chunks, (k + 1) * D * H // chunks):
+            z = row // H
+            y = row - z * H
+            sample_row(image, u, A, B, fmask, mmask, z, y, 0, True, NOTHING, M, w, room, grad)
+            _force(F[z, y], M, w, table, lo_f, k_f, lo_m, k_m)
+            multiply_row(M, grad, z, y, 0, W)
 
 
 def information(joint: Any) -> tuple[float, Any]:
@@ -136,12 +149,11 @@ def mi(
     """Count times (log bins - mutual information), count, and the derivative of that total; see the reference."""
     images = (
         array(fixed),
-        array(moving),
-        strides(tuple(moving.shape)),
+        volume(moving),
         array(displacement),
         matrix_array(matrix, moving, fixed.shape[0]),
     )
-    masks = (mask_array(fixed_mask), mask_array(moving_mask))
+    masks = (mask_array(fixed_mask), mask_array(moving_mask).reshape(-1))
     lo_f, k_f = fixed_range[0], 1.0 / (fixed_range[1] - fixed_range[0])
     lo_m, k_m = moving_range[0], 1.0 / (moving_range[1] - moving_range[0])
     joint = _histogram(*images, *masks, bins, lo_f, k_f, lo_m, k_m).sum(0)

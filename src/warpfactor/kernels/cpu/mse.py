@@ -4,46 +4,64 @@ import numpy as np
 from numba import prange
 from torch import Tensor
 
-from .jit import NO_GRADIENT, array, exclusive, mask_array, matrix_array, parallel, strides, target
-from .warp import NOTHING, multiply_row, sample_row, scratch, symmetrize_row
+from .jit import NO_GRADIENT, array, exclusive, mask_array, matrix_array, parallel, serial, target, volume
+from .warp import CHUNKS, NOTHING, multiply_row, sample_row, scratch, symmetrize_row
 
 TINY = np.float32(1e-20)  # as in the reference
 
 
+@serial
+def _compare(F, z, y, scale, shift, M, w):  # type: ignore[no-untyped-def]
+    """Sum of squares and count of a row; the differences take the place of the warped values M."""
+    row = F[z, y]
+    total = 0.0
+    count = 0.0
+    for x in range(M.shape[0]):
+        r = np.float32(row[x]) - (scale * M[x] + shift) if w[x] > 0.0 else np.float32(0.0)
+        total += np.float64(w[x] * r * r)
+        count += w[x]
+        M[x] = r
+    return total, count
+
+
+@serial
+def _force(M, w, z, y, alpha, lengths, grad):  # type: ignore[no-untyped-def]
+    """From the differences M of a row to the factors of its slopes; with alpha those of demons."""
+    wz, wy, wx = lengths
+    g0, g1, g2 = grad[0, z, y], grad[1, z, y], grad[2, z, y]
+    for x in range(M.shape[0]):
+        s = np.float32(-2.0) * M[x]
+        if alpha > 0.0:
+            a, b, c = wz * g0[x], wy * g1[x], wx * g2[x]
+            n = a * a + b * b + c * c
+            s = -M[x] / (n + (alpha * M[x]) ** 2 + TINY)
+        M[x] = s * w[x]
+
+
 @parallel
-def _mse(F, img, stride, u, A, fmask, mmask, alike, symmetric, alpha, lengths, want, grad):  # type: ignore[no-untyped-def]
+def _mse(F, moving, u, A, fmask, mmask, alike, symmetric, alpha, lengths, want, grad):  # type: ignore[no-untyped-def]
     D, H, W = F.shape
     scale, shift = np.float32(alike[0]), np.float32(alike[1])
     B = (alike[0] * A).astype(np.float32)  # slopes come out scaled
-    wz, wy, wx = lengths
+    flat, shape, stride = moving
     sums = np.zeros((D, H))
     counts = np.zeros((D, H))
-    for row in prange(D * H):
-        z = row // H
-        y = row - z * H
+    chunks = min(D * H, CHUNKS)
+    for k in prange(chunks):
+        image = flat, shape, stride
         M = np.empty(W, np.float32)
         w = np.empty(W, np.float32)
-        sample_row(img, stride, u, A, B, fmask, mmask, z, y, 0, want, NOTHING, M, w, scratch(W), grad)
-        total = 0.0
-        count = 0.0
-        for x in range(W):
-            r = np.float32(F[z, y, x]) - (scale * M[x] + shift) if w[x] > 0.0 else np.float32(0.0)
-            total += np.float64(w[x] * r * r)
-            count += w[x]
-            M[x] = r
-        sums[z, y] = total
-        counts[z, y] = count
-        if want:
-            if symmetric:
-                symmetrize_row(F, z, y, w, grad, 0, W)
-            for x in range(W):
-                s = np.float32(-2.0) * M[x]
-                if alpha > 0.0:
-                    a, b, c = wz * grad[0, z, y, x], wy * grad[1, z, y, x], wx * grad[2, z, y, x]
-                    n = a * a + b * b + c * c
-                    s = -M[x] / (n + (alpha * M[x]) ** 2 + TINY)
-                M[x] = s * w[x]
-            multiply_row(M, grad, z, y, 0, W)
+        room = scratch(W)
+        for row in range(k * D * H // chunks, (k + 1) * D * H // chunks):
+            z = row // H
+            y = row - z * H
+            sample_row(image, u, A, B, fmask, mmask, z, y, 0, want, NOTHING, M, w, room, grad)
+            sums[z, y], counts[z, y] = _compare(F, z, y, scale, shift, M, w)
+            if want:
+                if symmetric:
+                    symmetrize_row(F, z, y, w, grad, 0, W)
+                _force(M, w, z, y, alpha, lengths, grad)
+                multiply_row(M, grad, z, y, 0, W)
     total = 0.0
     count = 0.0
     for z in range(D):
@@ -71,12 +89,11 @@ def mse(
     """Sum of squared differences, count, and the derivative of the sum by the displacement; see the reference."""
     return _mse(
         array(fixed),
-        array(moving),
-        strides(tuple(moving.shape)),
+        volume(moving),
         array(displacement),
         matrix_array(matrix, moving, fixed.shape[0]),
         mask_array(fixed_mask),
-        mask_array(moving_mask),
+        mask_array(moving_mask).reshape(-1),
         (float(alike[0]), float(alike[1])),
         symmetric,
         np.float32(0.0 if demons is None else demons),

@@ -7,8 +7,8 @@ import torch
 from numba import prange
 from torch import Tensor
 
-from .jit import array, exclusive, inline, is_inside, locate, matrix_array, parallel, strides, target
-from .warp import gradient_row, place_row, scratch, value_row
+from .jit import array, exclusive, inline, is_inside, locate, matrix_array, parallel, target, volume
+from .warp import CHUNKS, gradient_row, place_row, scratch, value_row
 
 NO_FIELD = np.zeros((3, 1, 1, 1), np.float32)
 
@@ -22,20 +22,22 @@ def field_at(u, moved, z, y, x):  # type: ignore[no-untyped-def]
 
 
 @parallel
-def _linear(img, stride, u, moved, A, outside, out):  # type: ignore[no-untyped-def]
+def _linear(image, u, moved, A, outside, out):  # type: ignore[no-untyped-def]
     D, H, W = out.shape
-    flat = img.ravel()
+    flat, shape, stride = image
     still = np.zeros(W, u.dtype)
-    for row in prange(D * H):
-        z = row // H
-        y = row - z * H
+    chunks = min(D * H, CHUNKS)
+    for k in prange(chunks):
         room = scratch(W)
         weight = np.empty(W, np.float32)
-        if moved:
-            place_row(u[0, z, y], u[1, z, y], u[2, z, y], A, z, y, 0, img.shape, room[0], room[1], weight)
-        else:
-            place_row(still, still, still, A, z, y, 0, img.shape, room[0], room[1], weight)
-        value_row(flat, stride, room, weight, outside, out[z, y])
+        for row in range(k * D * H // chunks, (k + 1) * D * H // chunks):
+            z = row // H
+            y = row - z * H
+            if moved:
+                place_row(u[0, z, y], u[1, z, y], u[2, z, y], A, z, y, 0, shape, room[0], room[1], weight)
+            else:
+                place_row(still, still, still, A, z, y, 0, shape, room[0], room[1], weight)
+            value_row(flat, stride, room, weight, outside, out[z, y])
 
 
 @parallel
@@ -58,20 +60,22 @@ def _nearest(img, u, moved, A, outside, out):  # type: ignore[no-untyped-def]
 
 
 @parallel
-def _gradient(img, stride, u, A, outside, out, grad, inside):  # type: ignore[no-untyped-def]
+def _gradient(image, u, A, outside, out, grad, inside):  # type: ignore[no-untyped-def]
     D, H, W = out.shape
-    flat = img.ravel()
+    flat, shape, stride = image
     B = A.astype(np.float32)
-    for row in prange(D * H):
-        z = row // H
-        y = row - z * H
+    chunks = min(D * H, CHUNKS)
+    for k in prange(chunks):
         room = scratch(W)
         weight = np.empty(W, np.float32)
-        place_row(u[0, z, y], u[1, z, y], u[2, z, y], A, z, y, 0, img.shape, room[0], room[1], weight)
-        g0, g1, g2 = grad[0, z, y], grad[1, z, y], grad[2, z, y]
-        gradient_row(flat, stride, room, weight, B, outside, out[z, y], g0, g1, g2)
-        for x in range(W):
-            inside[z, y, x] = weight[x] > 0.0
+        for row in range(k * D * H // chunks, (k + 1) * D * H // chunks):
+            z = row // H
+            y = row - z * H
+            place_row(u[0, z, y], u[1, z, y], u[2, z, y], A, z, y, 0, shape, room[0], room[1], weight)
+            g0, g1, g2 = grad[0, z, y], grad[1, z, y], grad[2, z, y]
+            gradient_row(flat, stride, room, weight, B, outside, out[z, y], g0, g1, g2)
+            for x in range(W):
+                inside[z, y, x] = weight[x] > 0.0
 
 
 @exclusive
@@ -94,7 +98,7 @@ def sample(
     A = matrix_array(matrix, image, out_shape[0])
     fill: Any = array(image).dtype.type(outside)
     if mode == "linear":
-        _linear(array(image), strides(tuple(image.shape)), field, moved, A, fill, target(out))
+        _linear(volume(image), field, moved, A, fill, target(out))
     elif mode == "nearest":
         _nearest(array(image), field, moved, A, fill, target(out))
     else:
@@ -113,8 +117,7 @@ def sample_gradient(
     inside = torch.empty(shape, dtype=torch.bool)
     fill: Any = array(image).dtype.type(outside)
     _gradient(
-        array(image),
-        strides(tuple(image.shape)),
+        volume(image),
         array(displacement),
         matrix_array(matrix, image, shape[0]),
         fill,

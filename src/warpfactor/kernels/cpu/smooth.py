@@ -16,7 +16,7 @@ from numba import prange
 from torch import Tensor
 
 from ..taps import gaussian_kernel
-from .jit import exclusive, parallel, serial, target
+from .jit import exclusive, making, parallel, serial, target
 
 IDENTITY = np.ones(1, np.float32)
 LINE = 1024  # voxels that are filtered as one along x and y: with their neighbours they stay in the nearest cache
@@ -111,7 +111,7 @@ def _combine(src, o, stride, taps, row):  # type: ignore[no-untyped-def]
             row[x] += t * (a0[x] + b0[x])
 
 
-@serial
+@making
 def _filter_rows(plane, taps, zero, line, out, buf, py):  # type: ignore[no-untyped-def]
     """Filter the rows of a plane that show something along x into buf[py:]; the first of them, the one after the last.
 
@@ -217,7 +217,7 @@ def _gaussian(field, taps, zero):  # type: ignore[no-untyped-def]
                 _filter_slab(flat[c], (i - c * slabs) * SLAB, tz, zero, slab)
 
 
-@serial
+@making
 def _box_lines(buf, r, out):  # type: ignore[no-untyped-def]
     """Mean over rows i-r..i+r of buf (truncated at the ends) into out."""
     n, W = buf.shape

@@ -125,13 +125,13 @@ def either(x0, x1, other):  # type: ignore[no-untyped-def]
 
 
 @serial
-def hulls(rows, z0, z1, y0, y1):  # type: ignore[no-untyped-def]
-    """Of every plane z0 <= z < z1 the ends of the shortest span that holds those of rows y0 <= y < y1."""
-    low, high = np.zeros(z1 - z0, np.int64), np.zeros(z1 - z0, np.int64)
+def hulls(rows, z0, z1, y0, y1, low, high):  # type: ignore[no-untyped-def]
+    """Ends, low[z] and high[z], of the shortest span that holds those of rows y0 <= y < y1; for z0 <= z < z1."""
     for z in range(z0, z1):
+        a, b = 0, 0
         for y in range(y0, y1):
-            low[z - z0], high[z - z0] = either(low[z - z0], high[z - z0], (rows[z, y, 0], rows[z, y, 1]))
-    return low, high
+            a, b = either(a, b, (rows[z, y, 0], rows[z, y, 1]))
+        low[z], high[z] = a, b
 
 
 @serial

@@ -33,7 +33,7 @@ def replace_products(Z, line, near, F, z, gone, y, c0, c1):  # type: ignore[no-u
 
 
 @serial
-def weigh_products(Z, ring, F, z, y, taps, h0, h1):  # type: ignore[no-untyped-def]
+def weigh_products(Z, ring, i, F, z, y, taps, h0, h1):  # type: ignore[no-untyped-def]
     """Window sums along z of one row anew, each plane with its tap; plane z is the last of the ring."""
     K = ring.shape[0]
     for q in range(SUMS):
@@ -42,7 +42,7 @@ def weigh_products(Z, ring, F, z, y, taps, h0, h1):  # type: ignore[no-untyped-d
     for k in range(K):
         plane = z + 1 + k - K
         if (plane >= 0) & (plane < F.shape[0]):
-            row, line, t = F[plane, y], ring[plane % K], taps[k]
+            row, line, t = F[plane, y], ring[plane % K, i], taps[k]
             for x in range(offset(h0), offset(h1)):
                 has = line[x] == line[x]
                 a = t if has else 0.0
@@ -67,7 +67,7 @@ def replace_maps(Z, line, maps, c0, c1):  # type: ignore[no-untyped-def]
 
 
 @serial
-def weigh_maps(Z, ring, z, taps, h0, h1):  # type: ignore[no-untyped-def]
+def weigh_maps(Z, ring, i, z, taps, h0, h1):  # type: ignore[no-untyped-def]
     """As `weigh_products`, of the adjoint maps; planes that never entered the ring are zero in it."""
     K = ring.shape[0]
     for q in range(ADJOINTS):
@@ -75,7 +75,7 @@ def weigh_maps(Z, ring, z, taps, h0, h1):  # type: ignore[no-untyped-def]
         for x in range(offset(h0), offset(h1)):
             total[x] = 0.0
         for k in range(K):
-            line, t = ring[(z + 1 + k) % K, q], taps[k]
+            line, t = ring[(z + 1 + k) % K, i, q], taps[k]
             for x in range(offset(h0), offset(h1)):
                 total[x] += t * np.float64(line[x])
 

@@ -11,6 +11,7 @@ from .jit import inline, offset, serial
 
 # Fractions along z, y, x; then 1 where the value changes along that axis, 0 in the rim that holds the edge value.
 PARTS = 6
+CHUNKS = 64  # of rows, in kernels that go through them one by one; a thread makes its buffers once for each
 NOTHING = np.float32(0.0)  # the value outside, for kernels that look at the weight
 NEAR = np.float32(0.5)  # ITK's rule: a point belongs to the image up to half a voxel beyond the outermost centres
 
@@ -64,19 +65,21 @@ def place_row(u0, u1, u2, A, z, y, x0, shape, cells, parts, weight):  # type: ig
 
 @serial
 def mask_row(fmask, mmask, z, y, x0, stride, cells, parts, weight):  # type: ignore[no-untyped-def]
-    """Weight 0 where the fixed mask or the nearest voxel of the moving mask is off; one voxel stands for no mask."""
+    """Weight 0 where the fixed mask or the nearest voxel of the moving mask is off; one voxel stands for no mask.
+
+    The moving mask is one line, like the image that is interpolated.
+    """
     if fmask.size > 1:
         for x in range(weight.shape[0]):
             weight[x] = weight[x] if fmask[z, y, x0 + x] > 0 else np.float32(0.0)
     if mmask.size > 1:
-        flat = mmask.ravel()
         sz, sy, sx = stride
         for x in range(weight.shape[0]):
             b = np.int64(cells[x])
             b += sz if parts[0, x] >= NEAR else 0
             b += sy if parts[1, x] >= NEAR else 0
             b += sx if parts[2, x] >= NEAR else 0
-            weight[x] = weight[x] if flat[b] > 0 else np.float32(0.0)
+            weight[x] = weight[x] if mmask[b] > 0 else np.float32(0.0)
 
 
 @serial
@@ -175,21 +178,22 @@ def gradient_row(flat, stride, room, weight, B, outside, out, g0, g1, g2):  # ty
 
 
 @serial
-def sample_row(img, stride, u, A, B, fmask, mmask, z, y, x0, want, outside, M, weight, room, grad):  # type: ignore[no-untyped-def]
+def sample_row(image, u, A, B, fmask, mmask, z, y, x0, want, outside, M, weight, room, grad):  # type: ignore[no-untyped-def]
     """Warped values and weights of the voxels of row (z, y) from x0 on, and dM/du there if it is wanted.
 
-    They are as many as M holds. Where the weight is zero M gets the value `outside`.
+    They are as many as M holds. Where the weight is zero M gets the value `outside`. `image` is a `volume`.
     """
+    flat, shape, stride = image
     cells, parts = room[0][: M.shape[0]], room[1]
     x1 = x0 + M.shape[0]
     u0, u1, u2 = u[0, z, y, x0:x1], u[1, z, y, x0:x1], u[2, z, y, x0:x1]
-    place_row(u0, u1, u2, A, z, y, x0, img.shape, cells, parts, weight)
+    place_row(u0, u1, u2, A, z, y, x0, shape, cells, parts, weight)
     mask_row(fmask, mmask, z, y, x0, stride, cells, parts, weight)
     if want:
         g0, g1, g2 = grad[0, z, y, x0:x1], grad[1, z, y, x0:x1], grad[2, z, y, x0:x1]
-        gradient_row(img.ravel(), stride, room, weight, B, outside, M, g0, g1, g2)
+        gradient_row(flat, stride, room, weight, B, outside, M, g0, g1, g2)
     else:
-        value_row(img.ravel(), stride, room, weight, outside, M)
+        value_row(flat, stride, room, weight, outside, M)
 
 
 @serial

@@ -90,7 +90,14 @@ def _parts(codegen: Any) -> Iterator[None]:
         del codegen.create_library
 
 
-# Options of Numba's decorators. The wrappers that are left out let C call a function, or Python.
+# Options of Numba's decorators. The wrappers that are left out let C call a function, or Python. Few parts make arrays,
+# and in the others nobody counts who holds one: with two counts for every slice an interpolated row of 40 voxels takes
+# twice as long. Parts must not return arrays.
 is_known = numba.__version__.startswith(KNOWN)
 KERNEL: Any = {"pipeline_class": WholeCompiler, "no_cfunc_wrapper": True} if is_known else {}
-PART: Any = {"pipeline_class": PartCompiler, "no_cfunc_wrapper": True, "no_cpython_wrapper": True} if is_known else {}
+MAKER: Any = (
+    {"pipeline_class": PartCompiler, "no_cfunc_wrapper": True, "no_cpython_wrapper": True, "_nrt": True}
+    if is_known
+    else {}
+)
+PART: Any = {**MAKER, "_nrt": False} if is_known else {}
