@@ -10,13 +10,20 @@ from typer.testing import CliRunner
 
 import warpfactor as wf
 from warpfactor import kernels
-from warpfactor.bench import speed, speed_iteration, speed_load, speed_memory, speed_report
+from warpfactor.bench import speed, speed_iteration, speed_load, speed_memory, speed_report, speed_turns
 from warpfactor.bench.speed_claims import claim_table
 from warpfactor.bench.speed_copy import FACTOR, ScaleCopy
 from warpfactor.bench.speed_images import SHIFT_VOX, make_pair
 from warpfactor.bench.speed_job import WINDOWS, Job, Plan
 from warpfactor.bench.speed_settings import OPTIMIZERS, level_settings, window_of
-from warpfactor.bench.speed_tables import comparison_table, efficiency_table, find, iteration_table, pair_table
+from warpfactor.bench.speed_tables import (
+    comparison_table,
+    efficiency_table,
+    find,
+    iteration_table,
+    pair_table,
+    turn_table,
+)
 from warpfactor.cli import app, warmup
 from warpfactor.errors import InputError
 from warpfactor.register.pair import make_scene
@@ -34,6 +41,8 @@ def figures(job):
     seconds = 1e-9 * 40 * factor * voxels
     if job.kind == "start":
         return {"import_seconds": 1.5, "load_seconds": 0.4}
+    if job.values:
+        return {str(value): 40.0 for value in job.values}
     return {
         "voxels": voxels,
         "iterations": 3,
@@ -55,13 +64,14 @@ def test_a_plan_has_every_combination_once():
     plan = Plan(sizes=(64, 256), metrics=("lncc", "mi"), threads=2)
     jobs = plan.jobs()
     assert len({job.key for job in jobs}) == len(jobs)
-    cpu = [job for job in jobs if job.kind == "iteration" and job.backend == "cpu" and not job.window]
+    cpu = [job for job in jobs if job.kind == "iteration" and job.backend == "cpu"]
     assert {(j.size, j.metric, j.optimizer) for j in cpu} == {
         (n, m, o) for n in (64, 256) for m in ("lncc", "mi") for o in OPTIMIZERS
     }
     assert {job.size for job in jobs if job.backend == "reference"} == {64}
-    assert [job.window for job in jobs if job.window] == list(WINDOWS)
-    assert {job.size for job in jobs if job.window} == {64}
+    assert [(job.kind, job.size, job.values) for job in jobs if job.values] == [("windows", 64, WINDOWS)]
+    jobs = Plan(sizes=(64, 128, 512), metrics=("lncc",)).jobs()
+    assert [job.values for job in jobs if job.kind == "sizes"] == [(128, 512)]
 
 
 def test_a_plan_refuses_what_it_does_not_know():
@@ -190,6 +200,8 @@ def test_the_fastest_of_several_turns_holds():
             for name, value in figures(job).items()
             if "seconds" in name and name != "parts_seconds"
         }
+        if job.values:
+            return speed.Measurement(job, {name: value * slow[job.turn] for name, value in figures(job).items()})
         memory = {} if job.kind == "start" else {"peak_bytes": most[job.turn] * figures(job)["peak_bytes"]}
         return speed.Measurement(job, {**figures(job), **found, **memory})
 
@@ -198,7 +210,7 @@ def test_the_fastest_of_several_turns_holds():
     assert not any(m.failure for m in found)
     for m in found:
         expected = figures(m.job)
-        if m.job.kind != "start":
+        if m.job.kind != "start" and not m.job.values:
             assert m.figures["peak_bytes"] == pytest.approx(1.2 * expected["peak_bytes"])
             expected = {name: expected[name] for name in ("seconds", "cpu_seconds")}
         assert {name: m.figures[name] for name in expected} == pytest.approx(expected)
@@ -239,13 +251,50 @@ def test_tables_say_what_was_measured():
     assert find(found, "256^3", "lncc", "lm", kernels="reference") is None
 
 
+def test_what_is_compared_has_its_turn(monkeypatch):
+    """Everything once before anything again; the least median of all turns holds."""
+    order = []
+
+    def turn(scene, window, ops):
+        order.append((scene.fixed_grid.shape[0], window))
+        return 30.0 - len(order)
+
+    monkeypatch.setattr(speed_turns, "_turn", turn)
+    found = speed_turns.measure(Job("windows", size=24, optimizer="lm", values=(3, 5), backend="cpu", quick=True))
+    assert order == [(24, 3), (24, 5), (24, 3), (24, 5)]
+    assert found == {"3": 27.0, "5": 26.0}
+    order.clear()
+    speed_turns.measure(Job("sizes", optimizer="lm", values=(24, 32), backend="cpu", quick=True))
+    assert order == [(24, 0), (32, 0), (24, 0), (32, 0)]
+
+
+def test_a_turn_in_a_fresh_process():
+    found = speed._run(Job("windows", size=24, optimizer="lm", values=(3, 15), backend="cpu", quick=True))
+    assert not found.failure
+    assert set(found.figures) == {"3", "15"}
+    assert min(found.figures.values()) > 0
+    table = turn_table([found], "windows")
+    assert [row["window"] for row in table.rows] == [3, 15]
+    assert min(row["relative"] for row in table.rows) == 1
+
+
+def test_windows_and_sizes_may_differ_a_little():
+    plan = Plan(sizes=(192, 256), metrics=("lncc",))
+    for kind, value, what in (("windows", "15", "windows 3 to 15"), ("sizes", "256", "192^3 to 256^3")):
+        found = [m if m.job.kind != kind else replace(m, figures={**m.figures, value: 50.0}) for m in measured(plan)]
+        failed = [row for row in claim_table(found).rows if row["holds"] == "no"]
+        assert len(failed) == 1
+        assert what in failed[0]["claim"]
+        assert failed[0]["measured"] == pytest.approx(25)
+
+
 def test_claims_hold_or_not():
     plan = Plan(sizes=(64, 192, 256), metrics=("lncc",), threads=2)
     found = measured(plan)
     holds = {row["claim"]: row["holds"] for row in claim_table(found).rows}
     assert set(holds.values()) == {"yes"}
     assert len(holds) == 9
-    slow = [replace(m, figures={**m.figures, "copies": 51.0} if m.job.optimizer == "lm" else m.figures) for m in found]
+    slow = [replace(m, figures={**m.figures, "copies": 51.0}) if find([m], "192^3", "lncc", "lm") else m for m in found]
     assert [row["claim"] for row in claim_table(slow).rows if row["holds"] == "no"] == [
         "LNCC and LM at 192^3, in scale-copies"
     ]

@@ -10,7 +10,6 @@ from warpfactor.bench.speed_job import WINDOW_SIZE
 from warpfactor.bench.speed_tables import find, is_plain, place_of
 from warpfactor.bench.tables import Column, Table, Value
 
-FLAT_FROM = 128
 LARGE_FROM = 256
 
 
@@ -96,25 +95,27 @@ def _memory(measurements: Sequence[Measurement]) -> Iterator[Claim]:
 
 
 def _flat(measurements: Sequence[Measurement]) -> Iterator[Claim]:
-    chosen = [
-        m.figures["seconds"] / m.figures["voxels"]
-        for m in measurements
-        if is_plain(m) and (m.job.metric, m.job.optimizer) == ("lncc", "lm") and m.job.size >= FLAT_FROM and m.figures
-    ]
-    if len(chosen) > 1:
-        spread = 100 * (max(chosen) / min(chosen) - 1)
-        yield Claim(f"LNCC and LM from {FLAT_FROM}^3 on, change of the time per voxel, %", spread, "<=", 20)
+    sizes = _turns(measurements, "sizes")
+    if len(sizes) > 1:
+        what = f"LNCC and LM from {min(sizes)}^3 to {max(sizes)}^3, change of the time per voxel, %"
+        yield Claim(what, _spread(sizes), "<=", 20)
 
 
 def _windows(measurements: Sequence[Measurement]) -> Iterator[Claim]:
-    chosen = [m.figures["seconds"] for m in measurements if m.job.window and m.job.size == WINDOW_SIZE and m.figures]
-    if len(chosen) > 1:
-        yield Claim(
-            f"LNCC windows 3 to 15 at {WINDOW_SIZE}^3, change of the time, %",
-            100 * (max(chosen) / min(chosen) - 1),
-            "<=",
-            15,
-        )
+    windows = _turns(measurements, "windows", size=WINDOW_SIZE)
+    if len(windows) > 1:
+        what = f"LNCC windows {min(windows)} to {max(windows)} at {WINDOW_SIZE}^3, change of the time, %"
+        yield Claim(what, _spread(windows), "<=", 15)
+
+
+def _turns(measurements: Sequence[Measurement], kind: str, size: int = 0) -> dict[int, float]:
+    """Nanoseconds a voxel by window or size."""
+    figures = next((m.figures for m in measurements if (m.job.kind, m.job.size) == (kind, size)), {})
+    return {int(value): ns for value, ns in figures.items()}
+
+
+def _spread(times: dict[int, float]) -> float:
+    return 100 * (max(times.values()) / min(times.values()) - 1)
 
 
 def _start(measurements: Sequence[Measurement]) -> Iterator[Claim]:

@@ -93,7 +93,7 @@ class Parts:
 
 def measure(job: Job) -> dict[str, Any]:
     """Figures of one optimizer with one metric, as plain data."""
-    _check_room(job)
+    check_room(job)
     ops = kernels.select("cpu", job.backend)
     _run(job, make_scene(*make_pair(SMALL)), np.eye(4), ops, iterations=2)
     scene_of(SMALL, "", "")
@@ -134,7 +134,7 @@ def _timed(job: Job, scene: Scene, affine: Matrix, ops: ModuleType) -> dict[str,
 
 
 def _run(job: Job, scene: Scene, affine: Matrix, ops: ModuleType, *, iterations: int, progress: Any = None) -> None:
-    settings = level_settings(job.optimizer, job.metric, iterations=iterations, window=job.window)
+    settings = level_settings(job.optimizer, job.metric, iterations=iterations)
     register_deformable(scene, settings, ops=ops, affine=affine, progress=progress)
 
 
@@ -145,7 +145,7 @@ def _repeats(job: Job, voxels: int) -> int:
     return 11 if voxels <= 192**3 else 7 if voxels <= 256**3 else 5
 
 
-def _check_room(job: Job) -> None:
+def check_room(job: Job) -> None:
     """InputError instead of a machine that swaps."""
     voxels = job.size**3 if job.size else wf.read_image(job.fixed).grid.voxel_count
     room, need = speed_memory.available(), ROOM[job.optimizer] * voxels

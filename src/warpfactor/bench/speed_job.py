@@ -17,6 +17,7 @@ SIZES = (64, 96, 128, 192, 256, 384, 512)
 QUICK_SIZES = (48,)
 WINDOWS = (3, 5, 7, 9, 11, 13, 15)
 WINDOW_SIZE = 192  # at which windows are compared, or the largest size below
+FLAT_FROM = 128  # sizes that are compared with each other
 REFERENCE_LIMIT = 192  # the plain PyTorch kernels take a minute an iteration beyond
 REFERENCE_OPTIMIZERS = ("lm", "default")
 GREEDY_LIMIT = 256
@@ -27,10 +28,11 @@ class Job:
     """One measurement in a process of its own.
 
     Attributes:
-        kind: "iteration", "greedy" (an iteration of it), "start" or "pair" (end to end, from files to files).
+        kind: "iteration", "greedy" (an iteration of it), "windows" or "sizes" (iterations of several, in turn),
+            "start" or "pair" (end to end, from files to files).
         size: N of the N x N x N images that are made for it; 0 if `fixed` and `moving` are files.
         metric, optimizer: of iterations; the optimizer is one of OPTIMIZERS.
-        window: of LNCC; 0 takes that of the recipe.
+        values: what has its turn, LNCC windows or sizes.
         backend: kernels.
         method: of pairs, a recipe or "greedy".
         fixed, moving: files.
@@ -43,7 +45,7 @@ class Job:
     size: int = 0
     metric: str = ""
     optimizer: str = ""
-    window: int = 0
+    values: tuple[int, ...] = ()
     backend: str = ""
     method: str = ""
     fixed: str = ""
@@ -61,10 +63,10 @@ class Job:
     def label(self) -> str:
         """For people."""
         place = f"{self.size}^3" if self.size else Path(self.fixed).name
-        window = f"window {self.window}" if self.window else ""
+        values = f"{self.values[0]} to {self.values[-1]}" if self.values else ""
         backend = self.backend if self.backend == "reference" else ""
         turn = f"time {self.turn + 1}" if self.turn else ""
-        parts = (self.kind, place, self.metric, self.optimizer, window, backend, self.method, turn)
+        parts = (self.kind, place, self.metric, self.optimizer, values, backend, self.method, turn)
         return ", ".join(part for part in parts if part)
 
 
@@ -113,7 +115,7 @@ class Plan:
             found += self._iterations(size=size)
         if self.brain is not None:
             found += self._iterations(fixed=str(self.brain[0].absolute()), moving=str(self.brain[1].absolute()))
-        found += self._windows()
+        found += self._turns()
         return [*found, *self._pairs()]
 
     def _iterations(self, *, size: int = 0, fixed: str = "", moving: str = "") -> Iterator[Job]:
@@ -127,21 +129,17 @@ class Plan:
             if size <= GREEDY_LIMIT and has_greedy():
                 yield Job("greedy", metric=metric, **place)  # type: ignore[arg-type]
 
-    def _windows(self) -> Iterator[Job]:
-        fitting = [size for size in self.sizes if size <= WINDOW_SIZE]
-        if "lncc" not in self.metrics or not fitting or "lm" not in self.optimizers:
+    def _turns(self) -> Iterator[Job]:
+        if "lncc" not in self.metrics or "lm" not in self.optimizers:
             return
-        for window in WINDOWS[:: len(WINDOWS) - 1] if self.quick else WINDOWS:
-            yield Job(
-                "iteration",
-                size=max(fitting),
-                metric="lncc",
-                optimizer="lm",
-                window=window,
-                backend="cpu",
-                threads=self.threads,
-                quick=self.quick,
-            )
+        of = {"metric": "lncc", "optimizer": "lm", "backend": "cpu", "threads": self.threads, "quick": self.quick}
+        fitting = [size for size in self.sizes if size <= WINDOW_SIZE]
+        if fitting:
+            windows = WINDOWS[:: len(WINDOWS) - 1] if self.quick else WINDOWS
+            yield Job("windows", size=max(fitting), values=windows, **of)  # type: ignore[arg-type]
+        large = tuple(size for size in self.sizes if size >= FLAT_FROM)
+        if len(large) > 1:
+            yield Job("sizes", values=large, **of)  # type: ignore[arg-type]
 
     def _pairs(self) -> Iterator[Job]:
         common = {"threads": self.threads, "quick": self.quick}

@@ -17,7 +17,7 @@ from warpfactor.bench.speed_tables import (
     pair_table,
     part_table,
     start_table,
-    window_table,
+    turn_table,
 )
 from warpfactor.bench.tables import Table, write_tables
 
@@ -32,6 +32,9 @@ Memory is the high-water mark of a fresh process while a level runs, over what t
 compilation; the two images themselves (8 bytes a voxel for cubes) are in it. LM, Adam and LM with rejection are the
 recipe `paper` (LNCC window 7), default is the recipe of that name (window 5, symmetric force, a heavy-tailed kernel).
 Greedy's iteration is the difference of two runs at full resolution, its memory that of its whole run.
+
+What is measured in turn is of one process, in which everything has a turn of three iterations before anything has its
+next; the least median of seven turns holds.
 """
 
 
@@ -45,7 +48,8 @@ def tables(measurements: Sequence[Measurement], plan: Plan, *, load: float = 0.0
         iteration_table(measurements),
         *(efficiency_table(measurements, metric) for metric in plan.metrics),
         comparison_table(measurements),
-        window_table(measurements),
+        turn_table(measurements, "windows"),
+        turn_table(measurements, "sizes"),
         part_table(measurements),
         pair_table(measurements),
         start_table(measurements),

@@ -89,20 +89,17 @@ def comparison_table(measurements: Sequence[Measurement]) -> Table:
     return Table("comparison", "Beside other code", columns, tuple(rows)).without_empty_columns()
 
 
-def window_table(measurements: Sequence[Measurement]) -> Table:
-    """LNCC windows, with the time in units of the fastest."""
-    chosen = [m for m in measurements if m.job.window and not m.failure]
-    fastest = min((m.figures["seconds"] for m in chosen), default=1.0)
-    columns = (
-        Column("place", "images"),
-        Column("window", "window"),
-        Column("ns_per_voxel", "ns per voxel", 1),
-        Column("scale_copies", "in scale-copies", 1),
-        Column("relative", "relative to the fastest", 2),
-        Column("peak_bytes_per_voxel", "peak bytes per voxel", 1),
-    )
-    rows = tuple({**_iteration_row(m), "relative": m.figures["seconds"] / fastest} for m in chosen)
-    return Table("windows", "LNCC windows, LM", columns, rows)
+def turn_table(measurements: Sequence[Measurement], kind: str) -> Table:
+    """LNCC windows or sizes, measured in turn, with the time in units of the fastest."""
+    title, first = {
+        "windows": ("LNCC windows in turn, LM", Column("window", "window")),
+        "sizes": ("Sizes in turn, LNCC and LM", Column("size", "N of N^3")),
+    }[kind]
+    columns = (first, Column("ns_per_voxel", "ns per voxel", 1), Column("relative", "relative to the fastest", 2))
+    figures = next((m.figures for m in measurements if m.job.kind == kind), {})
+    least = min(figures.values(), default=1.0)
+    rows = tuple({first.key: int(k), "ns_per_voxel": ns, "relative": ns / least} for k, ns in figures.items())
+    return Table(kind, title, columns, rows)
 
 
 def part_table(measurements: Sequence[Measurement]) -> Table:
@@ -174,19 +171,19 @@ def pair_table(measurements: Sequence[Measurement]) -> Table:
 def find(
     measurements: Sequence[Measurement], place: str, metric: str, optimizer: str = "", *, kernels: str = "cpu"
 ) -> Measurement | None:
-    """The measurement of an iteration with the recipe's own window, if it was made."""
+    """The measurement of an iteration, if it was made."""
     wanted = (place, metric, optimizer, kernels)
     for m in measurements:
-        usable = m.job.kind in ("iteration", "greedy") and not (m.job.window or m.failure)
+        usable = m.job.kind in ("iteration", "greedy") and not m.failure
         if usable and (place_of(m.job), m.job.metric, m.job.optimizer, _kernels(m.job)) == wanted:
             return m
     return None
 
 
 def is_plain(measurement: Measurement) -> bool:
-    """Whether it is an iteration of our own kernels, and not of the comparison of windows."""
+    """Whether it is an iteration of our own kernels."""
     job = measurement.job
-    return job.kind == "iteration" and job.backend == "cpu" and not job.window
+    return job.kind == "iteration" and job.backend == "cpu"
 
 
 def place_of(job: Job) -> str:
@@ -202,7 +199,7 @@ def _iteration_row(m: Measurement) -> dict[str, Value]:
         "place": place_of(job),
         "metric": job.metric,
         "optimizer": job.optimizer or "-",
-        "window": (job.window or own) if job.metric == "lncc" else None,
+        "window": own if job.metric == "lncc" else None,
         "kernels": _kernels(job),
         "seconds": seconds,
         "ns_per_voxel": _over(seconds, voxels, 1e9),

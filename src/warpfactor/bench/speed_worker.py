@@ -11,6 +11,7 @@ from warpfactor.errors import WarpfactorError
 from warpfactor.register.resources import limited_threads
 
 KINDS = {"iteration": "speed_iteration", "greedy": "speed_greedy", "start": "speed_start", "pair": "speed_pair"}
+KINDS |= {"windows": "speed_turns", "sizes": "speed_turns"}
 
 
 def main() -> None:

@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
 
-import torch
 from torch import Tensor
 
 from warpfactor.errors import InputError
+from warpfactor.kernels.fields import field_like
 
 NAMES = ("pointwise", "tile", "root", "demons", "adam", "sgd")
 _FORMS = {"pointwise": "pointwise", "root": "root", "demons": "plain", "sgd": "plain"}
@@ -73,7 +73,7 @@ class Moments:
 
     @classmethod
     def zeros_like(cls, field: Tensor) -> Moments:
-        return cls(torch.zeros_like(field), torch.zeros_like(field))
+        return cls(field_like(field).zero_(), field_like(field).zero_())
 
 
 def take(

@@ -14,10 +14,10 @@ from enum import Enum
 from functools import partial
 from types import ModuleType
 
-import torch
 from torch import Tensor
 
 from warpfactor.errors import InputError
+from warpfactor.kernels.fields import field_like
 from warpfactor.optim import Descent, Moments, State, take
 from warpfactor.register.history import Record
 from warpfactor.register.pair import Scene
@@ -179,8 +179,8 @@ class LevelSolver:
         rule, damped = self.settings.damping, self.settings.descent.damped
         carried = None if rule.relative else course.damping
         state = State(damping=rule.clamp(rule.initial if carried is None else carried))
-        copy = torch.empty_like(warp) if damped and rule.copies(finest=self.finest) else None
-        return _Walk(warp, warp, torch.empty_like(warp), copy, course.moments, state, judged=not damped)
+        copy = field_like(warp) if damped and rule.copies(finest=self.finest) else None
+        return _Walk(warp, warp, field_like(warp), copy, course.moments, state, judged=not damped)
 
     def _iterate(self, walk: _Walk, iteration: int, note: Note, *, final: bool) -> Outcome | None:
         """One iteration; how the level ended if it did."""

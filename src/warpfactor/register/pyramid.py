@@ -13,6 +13,7 @@ from torch import Tensor
 
 from warpfactor.errors import InputError
 from warpfactor.grid import Grid
+from warpfactor.kernels.fields import new_field
 from warpfactor.optim import Moments
 from warpfactor.register.deformable import Course, LevelSolver, Outcome, Progress
 from warpfactor.register.history import Record, Status
@@ -99,7 +100,7 @@ def register_deformable(
         if not keep_interrupted:
             raise
         ended = Outcome.INTERRUPTED
-    found = torch.zeros((3, *scene.pair.shape), device=scene.device) if warp is None else warp
+    found = new_field((3, *scene.pair.shape), device=scene.device).zero_() if warp is None else warp
     found = resample_field(found, grid, scene.fixed_grid, ops)
     give_back_memory()
     return DeformableResult(found, _status(ended, outcomes), tuple(course.records), tuple(outcomes))
@@ -108,7 +109,7 @@ def register_deformable(
 def _lift(warp: Tensor | None, grid: Grid, level: Scene, ops: ModuleType) -> Tensor:
     """The warp on the next level's grid; zero where there is none yet."""
     if warp is None:
-        return torch.zeros((3, *level.pair.shape), device=level.device)
+        return new_field((3, *level.pair.shape), device=level.device).zero_()
     lifted = resample_field(warp, grid, level.fixed_grid, ops)
     return lifted.clone() if lifted is warp else lifted
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from warpfactor.errors import InputError
+from warpfactor.kernels.fields import field_like
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,7 @@ class Cost:
 
     def _spare_like(self, gradient: Tensor) -> Tensor:
         if not self.spare:
-            self.spare.append(torch.empty_like(gradient))
+            self.spare.append(field_like(gradient))
         return self.spare[0]
 
 

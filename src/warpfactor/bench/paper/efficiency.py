@@ -22,7 +22,7 @@ OPTIMIZERS = ("adam", "lm", "default")
 def jobs_of(study: Study) -> list[Job]:
     """One iteration of each optimizer at each size, our own kernels only."""
     plan = Plan(study.plan.sizes or SIZES, (METRIC,), OPTIMIZERS, threads=study.options.threads or cores())
-    wanted = [job for job in plan.jobs() if job.kind == "iteration" and job.backend == "cpu" and not job.window]
+    wanted = [job for job in plan.jobs() if job.kind == "iteration" and job.backend == "cpu"]
     return [job for job in wanted if job.optimizer in OPTIMIZERS]
 
 

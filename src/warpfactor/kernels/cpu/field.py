@@ -8,6 +8,7 @@ import torch
 from numba import prange
 from torch import Tensor
 
+from warpfactor.kernels.fields import new_field
 from warpfactor.kernels.reference.field import FIXED_POINT, SINGULAR, Matrix
 
 from .jit import array, exclusive, inline, parallel, serial, split, strides, target, value, value_gradient
@@ -185,7 +186,7 @@ def round_trip(first: Tensor, second: Tensor, gram: Matrix) -> tuple[Tensor, Ten
 @exclusive
 def resize(field: Tensor, shape: Sequence[int], scale: Sequence[float], offset: Sequence[float]) -> Tensor:
     """Field sampled at index scale * i + offset for every output index i; see the reference."""
-    out = torch.empty((field.shape[0], *shape), dtype=field.dtype)
+    out = new_field((field.shape[0], *shape), dtype=field.dtype)
     k: Any = tuple(float(s) for s in scale)
     o: Any = tuple(float(s) for s in offset)
     _resize(array(field), field_strides(field), k, o, target(out))

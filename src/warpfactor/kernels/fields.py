@@ -1,0 +1,27 @@
+"""Memory for displacement fields: in large pages where the system has them, which NumPy asks for and PyTorch does not.
+
+An iteration at 512³ then takes 17.5 ns a voxel instead of 19.7 (two cores of a Zen 4): rows of several large fields are
+on more small pages than the processor remembers the places of. Fields of 256³ and less take as long as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+def new_field(
+    shape: Sequence[int], *, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
+) -> Tensor:
+    """A tensor whose values are not set."""
+    if torch.device(device).type == "cpu":
+        return torch.from_numpy(np.empty(tuple(shape), torch.empty(0, dtype=dtype).numpy().dtype))
+    return torch.empty(tuple(shape), device=device, dtype=dtype)
+
+
+def field_like(field: Tensor) -> Tensor:
+    """Another one of the same shape and type, on the same device."""
+    return new_field(field.shape, device=field.device, dtype=field.dtype)
