@@ -1,6 +1,7 @@
 """What commands say when a file is of the wrong space or read the wrong way, and that they are silent else."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -181,6 +182,51 @@ def test_options_that_would_have_no_effect_are_refused(files, result, tmp_path):
         done = run("apply", source, "-o", tmp_path / output, "--result", result, *options, code=2)
         assert sentence in done.stderr
         assert not (tmp_path / output).exists()
+
+
+def test_labels_are_not_mixed(files, result, tmp_path):
+    """Not by an option that contradicts --labels, nor unnoticed; -n label says that it is a label map."""
+    source, out = files / "moving_labels.nii.gz", tmp_path / "out.nii.gz"
+    for name in ("linear", "bspline"):
+        done = run("apply", source, "--labels", "-n", name, "--result", result, "-o", out, code=2)
+        assert f"-n {name} mixes labels" in done.output
+    assert not out.exists()
+    expected = np.unique(wf.read_labels(source).data.numpy())
+    for options in (("--labels",), ("-n", "label"), ("--labels", "-n", "nearest")):
+        assert "label map" in run("apply", source, *options, "--result", result, "-o", out, "--force").output
+        assert set(np.unique(wf.read_labels(out).data.numpy())) <= set(expected)
+    wf.write_image(wf.read_image(source), tmp_path / "floats.nii.gz")
+    for name in (source, tmp_path / "floats.nii.gz"):
+        done = run("apply", name, "--result", result, "-o", out, "--force")
+        assert "looks like a label map, and linear interpolation mixes labels" in done.output
+
+
+def test_points_of_another_dimension_are_refused(files, result, tmp_path, points):
+    flat = tmp_path / "flat.csv"
+    np.savetxt(flat, points[1][:, :2], delimiter=",", header="x,y", comments="")
+    done = run("apply", flat, "--result", result, "-o", tmp_path / "out.csv", code=2)
+    assert "needs columns named x, y and z, since the images are 3-D; it has x, y." in done.output
+    slices = pair()
+    folder = tmp_path / "slices"
+    folder.mkdir()
+    for side in ("fixed", "moving"):
+        wf.write_image(wf.Image.from_array(getattr(slices, side)[12], 1.0), folder / f"{side}.nii.gz")
+    planar = tmp_path / "planar"
+    run("register", folder / "fixed.nii.gz", folder / "moving.nii.gz", "-o", planar, "--recipe", "affine", "--quiet")
+    done = run("apply", files / "moving_points.csv", "--result", planar, "-o", tmp_path / "out.csv", code=2)
+    assert "the images are 2-D; give x and y" in done.output
+    assert not (tmp_path / "out.csv").exists()
+    run("apply", flat, "--result", planar, "-o", tmp_path / "out.csv")
+
+
+def test_a_result_is_applied_without_its_inverse(files, result, tmp_path):
+    """It is read only where it is needed."""
+    copy = tmp_path / "copy"
+    shutil.copytree(result, copy)
+    (copy / "1InverseWarp.nii.gz").unlink()
+    run("apply", files / "moving.nii.gz", "--result", copy, "-o", tmp_path / "out.nii.gz")
+    done = run("apply", files / "fixed.nii.gz", "--to", "moving", "--result", copy, "-o", tmp_path / "b.nii.gz", code=2)
+    assert "1InverseWarp.nii.gz: there is no such file" in done.output
 
 
 def test_an_image_of_whole_numbers_is_carried_without_a_word(result, tmp_path, generator):

@@ -119,8 +119,21 @@ def test_sigterm_keeps_the_result_as_ctrl_c_does(register, monkeypatch):
     before = signal.signal(signal.SIGTERM, cli._terminate)
     try:
         signalled(monkeypatch, live.Lines, "update", number=signal.SIGTERM)
-        assert register("--keep-interrupted", code=143)[1]["interrupted"]
+        done, entries = register("--keep-interrupted", code=143)
+        assert entries["interrupted"]
+        assert "nothing was written" not in done.output
         assert signal.getsignal(signal.SIGTERM) is cli._terminate, "the handler is put back"
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_sigterm_says_that_nothing_was_written(register, monkeypatch):
+    before = signal.signal(signal.SIGTERM, cli._terminate)
+    try:
+        signalled(monkeypatch, live.Lines, "update", number=signal.SIGTERM)
+        done, entries = register(code=143)
+        assert entries is None
+        assert "Terminated; nothing was written." in done.output
     finally:
         signal.signal(signal.SIGTERM, before)
 

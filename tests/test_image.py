@@ -88,6 +88,8 @@ def test_wrong_things_are_refused() -> None:
         from_any(Image(torch.zeros((1, 2, 2, 2)), Grid.from_spacing((2, 2, 2))), spacing_mm=1)
     with pytest.raises(InputError, match="2 or 3 axes"):
         from_any(np.zeros((2, 2, 2, 2)))
+    with pytest.raises(InputError, match="values of type object; give numbers"):
+        from_any(np.array([["a", 1], [2, None]], dtype=object))
     with pytest.raises(InputError, match="complex"):
         from_any(np.zeros((2, 2), complex))
     with pytest.raises(InputError, match="one per axis"):

@@ -92,6 +92,17 @@ def test_landmarks_that_stay_far_apart_are_not_green(before, after, level):
     assert (check.name, check.level) == ("Landmarks", level), "the object counts as 160 mm: 80 voxels of 2 mm"
 
 
+@pytest.mark.parametrize(("further", "level"), [(2, "green"), (5, "amber"), (30, "red")])
+def test_landmarks_that_get_worse_are_counted(further, level):
+    """The mean may fall while some go the wrong way."""
+    landmarks = {**distances(15.0, 3.0), "further": further, "count": 52}
+    landmarks["after_mm"]["max"] = 40.0
+    check = judged(registered(), landmarks=landmarks).checks[-1]
+    assert (check.name, check.level) == ("Landmarks", level)
+    assert "40.0 mm at most" in check.value
+    assert (f"{further} of 52" in check.reason) == (level != "green")
+
+
 @pytest.mark.parametrize(("ratio", "level"), [(1.2, "green"), (1.5, "amber"), (1 / 1.5, "amber"), (1.84, "red")])
 def test_a_change_of_size_counts_more_if_the_images_are_little_alike(ratio, level):
     figures = {"affine_volume_ratio_moving_to_fixed": ratio}

@@ -65,7 +65,10 @@ class Image:
             spacing_mm: per array axis (z, y, x), or one for all. Origin zero, axis-aligned.
             grid: instead of `spacing_mm`, when origin or direction matter.
         """
-        data = array if isinstance(array, Tensor) else itk.to_tensor(np.asarray(array))
+        values = array if isinstance(array, Tensor) else np.asarray(array)
+        if isinstance(values, np.ndarray) and values.dtype.kind not in "biufc":
+            raise InputError(f"{name}: the array has values of type {values.dtype}; give numbers.")
+        data = values if isinstance(values, Tensor) else itk.to_tensor(values)
         if grid is None:
             if data.ndim not in (2, 3):
                 raise InputError(f"{name}: an array must have 2 or 3 axes, this one has {data.ndim}; or give a grid.")

@@ -37,7 +37,7 @@ from warpfactor.cli import (
 from warpfactor.cli.options import Command
 from warpfactor.errors import WarpfactorError
 
-INPUT_ERROR, INTERNAL_ERROR, INTERRUPTED = 2, 1, 130
+INPUT_ERROR, INTERNAL_ERROR, INTERRUPTED, TERMINATED = 2, 1, 130, 143
 # Importing makes some 400 000 objects that stay, and looking through them for garbage again and again takes half a
 # second: it is done after so many new ones, and for older generations 20 and 10 times less often.
 GARBAGE = (10_000, 20, 10)
@@ -57,6 +57,10 @@ class Group(TyperGroup):
                 _fail(text, INPUT_ERROR)
             except KeyboardInterrupt:
                 _fail("Interrupted; nothing was written.", INTERRUPTED)
+            except SystemExit as error:
+                if error.code == TERMINATED:
+                    _fail("Terminated; nothing was written.", TERMINATED)
+                raise
             except MemoryError:
                 _fail("The memory is full; use a coarser image, or one that is cropped to what matters.", INPUT_ERROR)
 

@@ -14,6 +14,8 @@ from warpfactor.cli.mixups import warn_of_points_outside, warn_of_wrong_space
 from warpfactor.cli.options import Force, Output, Quiet, Ras, Reference, Result, Source, Transforms, read_source
 from warpfactor.errors import InputError
 
+MIXING = ("linear", "bspline")  # interpolations that make values which no voxel had
+
 
 def command(  # noqa: PLR0913 - one argument per option
     source: Annotated[Path, typer.Argument(metavar="INPUT", help="Image, label map, 4-D series, or points (.csv).")],
@@ -41,8 +43,11 @@ def command(  # noqa: PLR0913 - one argument per option
     Points go with their image: with the same options, a landmark of the input lands on its anatomy in the output.
     """
     wf.io.check_free(output, force=force)
+    labels = labels or interpolation == "label"
     points = source.suffix.lower() == ".csv"
     _check_options(source, output, points=points, resampling=labels or interpolation is not None, ras=ras)
+    if labels and interpolation in MIXING:
+        raise InputError(f"-n {interpolation} mixes labels; with --labels leave it out, or use label or nearest.")
     transform = read_source(result, transforms)
     if points:
         count = _points(source, output, transform, to, ras=ras, force=force)
@@ -69,12 +74,24 @@ def _check_options(source: Path, output: Path, *, points: bool, resampling: bool
 def _points(source: Path, output: Path, transform: Source, to: str, *, ras: bool, force: bool) -> int:
     table = wf.io.read_points(source, ras=ras)
     other = {"fixed": "moving", "moving": "fixed"}.get(to, to)
+    _check_dimension(source, table, transform.fixed_grid)
     if transform.saved:
         grid = transform.fixed_grid if other == "fixed" else transform.moving_grid
         warn_of_points_outside(source, table.points, grid, other, ras=ras)
     moved = transform.towards(other).map_points(table.points)
     wf.io.write_points(table, moved, output, ras=ras, force=force)
     return len(moved)
+
+
+def _check_dimension(path: Path, table: wf.io.PointTable, grid: wf.Grid | None) -> None:
+    """InputError for points of a plane where images are volumes, and the other way round."""
+    if grid is None:
+        return
+    if grid.ndim == 3 and table.planar:
+        found = ", ".join(table.header)
+        raise InputError(f"{path}: needs columns named x, y and z, since the images are 3-D; it has {found}.")
+    if grid.ndim == 2 and bool(table.points[:, 2].any()):
+        raise InputError(f"{path}: has points with a z other than 0, but the images are 2-D; give x and y.")
 
 
 def _images(  # noqa: PLR0913 - what the options say
@@ -113,8 +130,7 @@ def _images(  # noqa: PLR0913 - what the options say
 def _warn_of_mixing(path: Path, image: wf.Image, mode: str) -> None:
     """A warning if labels are about to be averaged."""
     from warpfactor.io.mixups import looks_like_labels
-    from warpfactor.io.probe import integer_type
 
-    if mode == "linear" and integer_type(path) is not None and looks_like_labels(image):
-        message = f"{path}: looks like a label map, and linear interpolation mixes labels; use --labels if it is one."
+    if mode in MIXING and looks_like_labels(image):
+        message = f"{path}: looks like a label map, and {mode} interpolation mixes labels; use --labels if it is one."
         warnings.warn(message, stacklevel=1)

@@ -56,6 +56,7 @@ def resumable(folder: Path) -> Iterator[None]:
     except SystemExit as error:
         if error.code == TERMINATED:
             typer.echo(f"warpfactor: Stopped; {rest}", err=True)
+            raise typer.Exit(TERMINATED) from None
         raise
 
 

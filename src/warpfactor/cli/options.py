@@ -15,6 +15,7 @@ import warpfactor as wf
 from warpfactor.errors import InputError
 
 if TYPE_CHECKING:
+    from warpfactor.register.saved import SavedResult
     from warpfactor.transform import Transform
 
 Output = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="File to write.", show_default=False)]
@@ -67,16 +68,14 @@ class Source:
 
     Attributes:
         transform: fixed to moving.
-        inverse: moving to fixed, or None if it has yet to be computed.
         fixed_grid, moving_grid: where known.
-        saved: whether it comes from a result folder, whose spaces are known by name.
+        saved: the result folder it comes from, whose spaces are known by name and which has the inverse; or None.
     """
 
     transform: Transform
-    inverse: Transform | None
     fixed_grid: wf.Grid | None
     moving_grid: wf.Grid | None
-    saved: bool = False
+    saved: SavedResult | None = None
 
     def towards(self, space: str) -> Transform:
         """What resamples images onto grids of `space`, and maps points of `space` to the other one."""
@@ -84,7 +83,7 @@ class Source:
             raise InputError(f"Unknown space {space!r}; carry to 'fixed' or to 'moving'.")
         if space == "fixed":
             return self.transform
-        return self.transform.inverse() if self.inverse is None else self.inverse
+        return self.transform.inverse() if self.saved is None else self.saved.inverse
 
     def grid(self, space: str, reference: Path | None) -> wf.Grid:
         """The grid of a reference image, or without one that of the space."""
@@ -102,10 +101,10 @@ def read_source(result: Path | None, transforms: list[str] | None) -> Source:
         raise InputError("Give either a folder with --result or files with --transform, one of the two.")
     if result is not None:
         saved = wf.read_result(result)
-        return Source(saved.transform, saved.inverse, saved.fixed_grid, saved.moving_grid, saved=True)
+        return Source(saved.transform, saved.fixed_grid, saved.moving_grid, saved)
     transform = wf.read_transform(list(transforms or ()))
     first = transform.parts[0]
-    return Source(transform, None, first.grid if isinstance(first, wf.Warp) else None, None)
+    return Source(transform, first.grid if isinstance(first, wf.Warp) else None, None)
 
 
 def parse_settings(entries: list[str] | None) -> dict[str, Any]:

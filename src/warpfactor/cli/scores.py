@@ -104,10 +104,12 @@ def _overlap(truth: wf.Image, before: wf.Image, after: wf.Image) -> dict[str, An
 def _errors(points: wf.io.Landmarks, found: wf.Registration) -> dict[str, Any]:
     before = wf.quality.target_registration_error(points.fixed, points.moving)
     after = wf.quality.target_registration_error(found.transform.map_points(points.fixed), points.moving)
+    voxel = max(found.fixed_grid.spacing_mm)
     plain = [{"mean": e.mean, "median": e.median, "max": e.max} for e in (before, after)]
     return {
         "count": len(points.fixed),
         "before_mm": plain[0],
         "after_mm": plain[1],
+        "further": int((after.per_point > before.per_point + voxel).sum()),
         "per_point_after_mm": after.per_point.tolist(),
     }

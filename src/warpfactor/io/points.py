@@ -31,6 +31,11 @@ class PointTable:
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
+    @property
+    def planar(self) -> bool:
+        """Whether the file has no column z."""
+        return _columns(self.header, _AXES)[2] is None
+
 
 class Landmarks(NamedTuple):
     """Corresponding points, (N, 3) each, LPS mm."""

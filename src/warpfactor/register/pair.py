@@ -90,7 +90,8 @@ def _standardize(
     if valid is not None and not bool(valid.any()):
         where, what = ("", "all are NaN or infinite") if mask is None else (" inside its mask", "check the mask")
         raise InputError(f"{image.name}: no voxel is left{where} with a finite value; {what}.")
-    scales = tuple(_scale(channel, valid, image.name) for channel in data)
+    names = [image.name] if len(data) == 1 else [f"Channel {c} of {image.name}" for c in range(1, len(data) + 1)]
+    scales = tuple(_scale(channel, valid, name) for channel, name in zip(data, names, strict=True))
     if valid is not None:
         fill(data, valid)
     return data, None if valid is None else valid.to(torch.uint8), scales, nonfinite

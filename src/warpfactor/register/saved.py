@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +29,12 @@ class SavedResult:
     Attributes:
         folder: it was read from.
         transform: points of fixed space to moving space; images of moving space onto fixed grids.
-        inverse: the other way.
         fixed_grid, moving_grid: of the two images.
         entries: result.json.
     """
 
     folder: Path
     transform: Transform
-    inverse: Transform
     fixed_grid: Grid
     moving_grid: Grid
     entries: dict[str, Any]
@@ -51,6 +50,13 @@ class SavedResult:
             f"A saved result has no attribute {name!r}; what result.json holds is in `entries`, "
             "for instance entries['figures']."
         )
+
+    @cached_property
+    def inverse(self) -> Transform:
+        """Points of moving space to fixed space; its file is read when it is asked for."""
+        affine = f"[{self.folder / ANTS_AFFINE},1]"
+        parts: list[str | Path] = [affine] if self.warp is None else [affine, self.folder / ANTS_INVERSE_WARP]
+        return read_transform(parts, source="moving", target="fixed")
 
     @property
     def warp(self) -> Warp | None:
@@ -75,11 +81,9 @@ def read_result(folder: str | Path) -> SavedResult:
     warped = entries["files"]["fixed_to_moving_warp_before_affine_lps_mm"] is not None
     affine = place / ANTS_AFFINE
     forward: list[str | Path] = [place / ANTS_WARP, affine] if warped else [affine]
-    backward: list[str | Path] = [f"[{affine},1]", place / ANTS_INVERSE_WARP] if warped else [f"[{affine},1]"]
     return SavedResult(
         folder=place,
         transform=read_transform(forward, source="fixed", target="moving"),
-        inverse=read_transform(backward, source="moving", target="fixed"),
         fixed_grid=grid_from_dict(entries["fixed"]),
         moving_grid=grid_from_dict(entries["moving"]),
         entries=entries,

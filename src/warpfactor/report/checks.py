@@ -323,7 +323,7 @@ def _scores(case: Case, object_mm: float) -> Iterator[Check]:
         yield _labels(labels)
     if landmarks.get("after_mm"):
         size = max(object_mm, FEWEST_VOXELS * max(case.fixed_grid.spacing_mm))
-        yield _landmarks(landmarks["before_mm"]["mean"], landmarks["after_mm"]["mean"], size)
+        yield _landmarks(landmarks, size)
 
 
 def _labels(labels: Mapping[str, Any]) -> Check:
@@ -347,7 +347,9 @@ def _labels(labels: Mapping[str, Any]) -> Check:
     return _score("Labels", f"overlap of labels (Dice) {before:.2f} before, {after:.2f} after", found)
 
 
-def _landmarks(before: float, after: float, size_mm: float) -> Check:
+def _landmarks(landmarks: Mapping[str, Any], size_mm: float) -> Check:
+    before, after = landmarks["before_mm"]["mean"], landmarks["after_mm"]["mean"]
+    most, further, count = landmarks["after_mm"].get("max"), landmarks.get("further", 0), landmarks.get("count", 1)
     found = (
         (
             grade(after / max(before, 1e-9), "landmarks"),
@@ -357,8 +359,13 @@ def _landmarks(before: float, after: float, size_mm: float) -> Check:
             grade(after / size_mm, "landmarks_far"),
             f"The landmarks are still {after:.1f} mm apart, {after / size_mm:.0%} of the object's size.",
         ),
+        (
+            grade(further / max(count, 1), "landmarks_further"),
+            f"{further} of {count} landmarks are more than a voxel further apart than before.",
+        ),
     )
-    return _score("Landmarks", f"landmarks {before:.1f} mm apart before, {after:.1f} mm after", found)
+    worst_mm = "" if most is None else f", {most:.1f} mm at most"
+    return _score("Landmarks", f"landmarks {before:.1f} mm apart before, {after:.1f} mm after{worst_mm}", found)
 
 
 def _score(name: str, value: str, found: Sequence[tuple[str, str]]) -> Check:
