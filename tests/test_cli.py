@@ -4,6 +4,7 @@ import csv
 import gzip
 import json
 
+import numba
 import numpy as np
 import pytest
 import torch
@@ -372,3 +373,31 @@ def test_a_warning_is_one_line(files, tmp_path):
     (tmp_path / "two_forms.nii").write_bytes(raw)
     done = run("register", files / "fixed.nii.gz", tmp_path / "two_forms.nii", "-o", tmp_path / "out", *QUICK_OPTIONS)
     assert "warning" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("apply", "{moving}", "-o", "{out}.nii.gz"),
+        ("invert", "-o", "{out}.h5"),
+        ("compose", "-o", "{out}.h5"),
+        ("jacobian", "-o", "{out}.nii.gz"),
+        ("evaluate", "-o", "{out}.csv"),
+    ],
+)
+def test_every_command_heeds_threads(command, files, result, tmp_path, monkeypatch):
+    """For as long as it runs, and a number that makes no sense is refused."""
+    before, seen = numba.get_num_threads(), []
+    read = wf.read_result
+
+    def watched(folder):
+        seen.append((numba.get_num_threads(), torch.get_num_threads()))
+        return read(folder)
+
+    monkeypatch.setattr(wf, "read_result", watched)
+    arguments = [part.format(moving=images(files)[1], out=tmp_path / "out") for part in command]
+    run(*arguments, "--result", result[0], "--threads", "1")
+    assert seen == [(1, 1)]
+    assert numba.get_num_threads() == before
+    done = run(*arguments, "--result", result[0], "--threads", "0", code=2)
+    assert "0 threads cannot be used" in done.output

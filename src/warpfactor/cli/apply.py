@@ -11,7 +11,18 @@ import typer
 
 import warpfactor as wf
 from warpfactor.cli.mixups import warn_of_points_outside, warn_of_wrong_space
-from warpfactor.cli.options import Force, Output, Quiet, Ras, Reference, Result, Source, Transforms, read_source
+from warpfactor.cli.options import (
+    Force,
+    Output,
+    Quiet,
+    Ras,
+    Reference,
+    Result,
+    Source,
+    Threads,
+    Transforms,
+    read_source,
+)
 from warpfactor.errors import InputError
 
 MIXING = ("linear", "bspline")  # interpolations that make values which no voxel had
@@ -36,6 +47,7 @@ def command(  # noqa: PLR0913 - one argument per option
     outside: Annotated[float, typer.Option(metavar="NUMBER", help="Value where there is no image.")] = 0.0,
     ras: Ras = False,
     force: Force = False,
+    threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:
     """Carry an image, labels, a 4-D series or points from one space to the other.

@@ -15,7 +15,7 @@ import warpfactor as wf
 from warpfactor.cli import report as reporting
 from warpfactor.cli import show
 from warpfactor.cli.ahead import compile_ahead
-from warpfactor.cli.options import Force, Quiet, parse_numbers
+from warpfactor.cli.options import Force, Quiet, Threads, parse_numbers
 from warpfactor.errors import InputError
 
 FIXED, MOVING, TRUTH = "fixed.nii.gz", "moving.nii.gz", "true_fixed_to_moving.h5"
@@ -33,6 +33,7 @@ def command(
     seed: Annotated[int, typer.Option(metavar="NUMBER", help="Of the anatomy and its warp.")] = 0,
     report: Annotated[bool, reporting.NO_REPORT] = True,
     force: Force = False,
+    threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:
     """Make a brain-like pair whose true transform is known, register it from files, and say how well that went."""

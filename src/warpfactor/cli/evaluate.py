@@ -14,7 +14,7 @@ import typer
 import warpfactor as wf
 from warpfactor.cli import show
 from warpfactor.cli.mixups import warn_of_landmarks_outside, warn_of_misread_landmarks
-from warpfactor.cli.options import Force, Landmarks, Ras, Result, Source, Transforms, read_source
+from warpfactor.cli.options import Force, Landmarks, Ras, Result, Source, Threads, Transforms, read_source
 from warpfactor.cli.scores import check_same_space, read_filled_labels
 from warpfactor.errors import InputError
 
@@ -48,6 +48,7 @@ def command(  # noqa: PLR0913 - one argument per option
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="File to write instead of printing.")
     ] = None,
+    threads: Threads = None,
     force: Force = False,
 ) -> None:
     """Score a transform: Dice and 95 % surface distance per label, landmark errors, folds."""

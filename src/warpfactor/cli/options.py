@@ -49,6 +49,26 @@ Landmarks = Annotated[
     ),
 ]
 
+
+def _limit_threads(context: typer.Context, threads: int | None) -> None:
+    """Until the command ends."""
+    if threads is not None:
+        from warpfactor.register.resources import limited_threads
+
+        context.with_resource(limited_threads(threads))
+
+
+Threads = Annotated[  # commands need not look at it
+    int | None,
+    typer.Option(
+        "--threads",
+        metavar="COUNT",
+        help="At most so many; all without.",
+        callback=_limit_threads,
+        expose_value=False,
+    ),
+]
+
 Ras = Annotated[bool, typer.Option("--ras", help="The points are RAS (nibabel, FSL), not LPS.")]
 
 

@@ -11,7 +11,7 @@ import typer
 
 import warpfactor as wf
 from warpfactor.cli import show
-from warpfactor.cli.options import Json, Quiet
+from warpfactor.cli.options import Json, Quiet, Threads
 from warpfactor.errors import FileError, InputError, WarpfactorError
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ def command(
     force: Annotated[
         bool, typer.Option("--force", "-f", help="Replace a page even if images it shows are no longer found.")
     ] = False,
+    threads: Threads = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import warpfactor as wf
-from warpfactor.cli.options import Force, Output, Quiet, Reference, Result, Source, Transforms, read_source
+from warpfactor.cli.options import Force, Output, Quiet, Reference, Result, Source, Threads, Transforms, read_source
 from warpfactor.errors import InputError
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ def invert(
     transforms: Transforms = None,
     reference: Reference = None,
     force: Force = False,
+    threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:
     """Write the inverse of a transform: .mat for affines, .h5 for anything, .nii.gz for one displacement field."""
@@ -41,6 +42,7 @@ def compose(
     transforms: Transforms = None,
     reference: Reference = None,
     force: Force = False,
+    threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:
     """Write several transforms as one: .h5 keeps the parts, .nii.gz makes one displacement field of them."""
@@ -51,7 +53,7 @@ def compose(
         typer.echo(f"{len(source.transform.parts)} transforms, fixed to moving, written to {output}")
 
 
-def jacobian(
+def jacobian(  # noqa: PLR0913 - one argument per option
     output: Output,
     result: Result = None,
     transforms: Transforms = None,
@@ -59,6 +61,7 @@ def jacobian(
     total: Annotated[bool, typer.Option("--total", help="Of the whole transform, affine included.")] = False,
     log: Annotated[bool, typer.Option("--log", help="Natural logarithm; folds get that of 0.001.")] = False,
     force: Force = False,
+    threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:
     """Write the Jacobian determinant of the warp: above 1 the moving image is larger there, at or below 0 it folds."""
