@@ -6,11 +6,24 @@ on more small pages than the processor remembers the places of. Fields of 256³ 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+
+ALIGNED = 64  # bytes: a cache line, and a vector; NumPy's large arrays begin 16 bytes after one
+
+
+def aligned(shape: Sequence[int], kind: Any = np.float32) -> Any:
+    """A NumPy array that begins with a cache line, its values not set."""
+    dtype = np.dtype(kind)
+    size = math.prod(shape) * dtype.itemsize
+    room = np.empty(size + ALIGNED, np.uint8)
+    start = -room.ctypes.data % ALIGNED
+    return room[start : start + size].view(dtype).reshape(tuple(shape))
 
 
 def new_field(
@@ -18,7 +31,7 @@ def new_field(
 ) -> Tensor:
     """A tensor whose values are not set."""
     if torch.device(device).type == "cpu":
-        return torch.from_numpy(np.empty(tuple(shape), torch.empty(0, dtype=dtype).numpy().dtype))
+        return torch.from_numpy(aligned(shape, torch.empty(0, dtype=dtype).numpy().dtype))
     return torch.empty(tuple(shape), device=device, dtype=dtype)
 
 

@@ -23,6 +23,7 @@ import numpy as np
 from numba import prange
 from torch import Tensor
 
+from ..fields import aligned
 from .correlate import ADJOINTS, SUMS, correlate, force_row
 from .filters import gaussian_taps, window_rows
 from .jit import (
@@ -84,12 +85,19 @@ def _buffers(D, W, rx):  # type: ignore[no-untyped-def]
 
 
 @serial
-def _enter(images, window, z, y, own, sampling, M, Z, i, grad, rows, hull):  # type: ignore[no-untyped-def]
-    """Sample row (z, y), with its gradient if it is the tile's own, and bring the sums along z up to date."""
+def _enter(images, window, z, y, own, sampling, M, Z, i, first, grad, rows, hull):  # type: ignore[no-untyped-def]
+    """Sample row (z, y), with its gradient if it is the tile's own, and bring the sums along z up to date.
+
+    Row i of the rings is cleared when plane `first`, and in M the K - 1 after it, enter.
+    """
     F, moving, u, A, B, fmask, mmask = images
     _, taps, _, (box, _, _, _, _) = window
     near, weight, room = sampling
     K = M.shape[0]
+    if z == first:
+        _fill_all(Z[i], 0.0)
+    if z < first + K:
+        _fill_all(M[z % K, i], MISSING)
     a0, a1 = span_of(rows, z, y)
     if own:
         clear_beyond(grad[:, z], y, a0, a1)
@@ -106,7 +114,7 @@ def _enter(images, window, z, y, own, sampling, M, Z, i, grad, rows, hull):  # t
             for x in range(c0, c1):
                 line[x] = near[0, x]
     if not box:
-        weigh_products(Z[i], M, i, F, z, y, taps[0], hull[0], hull[1])
+        weigh_products(Z[i], M, i, F, z, first, y, taps[0], hull[0], hull[1])
 
 
 @serial
@@ -128,10 +136,17 @@ def _correlate(images, window, z, y, own, lines, maps, rho, row, grad, x0, x1): 
 
 
 @serial
-def _add_maps(window, z, maps, A3, Z2, i, c0, c1, x0, x1, hull):  # type: ignore[no-untyped-def]
-    """Bring the sums along z of the adjoint maps up to date with plane z, which has maps for x0 <= x < x1."""
+def _add_maps(window, z, maps, A3, Z2, i, first, c0, c1, x0, x1, hull):  # type: ignore[no-untyped-def]
+    """Bring the sums along z of the adjoint maps up to date with plane z, which has maps for x0 <= x < x1.
+
+    Row i of the rings is cleared as in `_enter`.
+    """
     _, taps, _, (box, _, _, _, _) = window
     line = A3[z % A3.shape[0], i]
+    if z == first:
+        _fill_all(Z2[i], 0.0)
+    if z < first + A3.shape[0]:
+        _fill_all(line, NONE)
     _fill_around(maps, NONE, c0, c1, x0, x1)
     if box:
         replace_maps(Z2[i], line, maps, c0, c1)
@@ -139,7 +154,7 @@ def _add_maps(window, z, maps, A3, Z2, i, c0, c1, x0, x1, hull):  # type: ignore
         for q in range(ADJOINTS):
             for x in range(c0, c1):
                 line[q, x] = maps[q, x]
-        weigh_maps(Z2[i], A3, i, z, taps[0], hull[0], hull[1])
+        weigh_maps(Z2[i], A3, i, z, first, taps[0], hull[0], hull[1])
 
 
 @serial
@@ -173,7 +188,6 @@ def _tile(images, window, grad, state, buffers, rows, tile):  # type: ignore[no-
     last = min(end, D)
     low, high = ends[0], ends[1]
     hulls(rows, first, last, top, bottom, low, high)
-    _forget(M, Z, A3, Z2, follows)
     K = M.shape[0]
     total = 0.0
     count = 0.0
@@ -187,7 +201,7 @@ def _tile(images, window, grad, state, buffers, rows, tile):  # type: ignore[no-
             yc, yo = y - ry, y - 2 * ry
             if (y < bottom) & (zc < back):
                 own = want & _holds(tile, z, y)
-                _enter(images, window, z, y, own, sampling, M, Z, y - top, grad, rows, hull)
+                _enter(images, window, z, y, own, sampling, M, Z, y - top, first, grad, rows, hull)
             if correlates & (yc < lower):
                 along_y(lines[0], Z, y - top, bottom - top, ry, rx, taps[1], box, hull[0], hull[1])
             if (zc >= front) & (yc >= upper) & (yc < lower):
@@ -201,7 +215,7 @@ def _tile(images, window, grad, state, buffers, rows, tile):  # type: ignore[no-
                     count += c
                 if follows:
                     c0, c1 = either(x0, x1, span_of(rows, zc - K, yc))
-                    _add_maps(window, zc, maps, A3, Z2, i, c0, c1, x0, x1, hull2)
+                    _add_maps(window, zc, maps, A3, Z2, i, front, c0, c1, x0, x1, hull2)
             if leaves & (yc >= upper):
                 part = Z2[upper - top :]
                 along_y(lines[1], part, yc - upper, lower - upper, ry, rx, taps[1], box, hull2[0], hull2[1])
@@ -210,16 +224,6 @@ def _tile(images, window, grad, state, buffers, rows, tile):  # type: ignore[no-
                     ratio = rho[zo % rho.shape[0], i]
                     _leave(images, window, zo, yo, lines, M[zo % K, i], ratio, spare, grad, rows)
     return total, count
-
-
-@serial
-def _forget(M, Z, A3, Z2, follows):  # type: ignore[no-untyped-def]
-    """What an earlier tile left in the rings."""
-    _fill_all(M, MISSING)
-    _fill_all(Z, 0.0)
-    if follows:
-        _fill_all(A3, NONE)
-        _fill_all(Z2, 0.0)
 
 
 @inline
@@ -271,11 +275,11 @@ def lncc_room(
     workers = min(numba.get_num_threads(), max(map(len, every)))
     rows, W, K = max(most_rows(tiles, 2 * reach[1], shape[1]) for tiles in every), shape[2], 2 * reach[0] + 1
     return (
-        np.empty((workers, K, rows, W), np.float32),
-        np.empty((workers, rows, SUMS, W)),
-        np.empty((workers, K, rows, ADJOINTS, W), np.float32),
-        np.empty((workers, rows, ADJOINTS, W)),
-        np.empty((workers, reach[0] + 1, rows, W), np.float32),
+        aligned((workers, K, rows, W)),
+        aligned((workers, rows, SUMS, W), np.float64),
+        aligned((workers, K, rows, ADJOINTS, W)),
+        aligned((workers, rows, ADJOINTS, W), np.float64),
+        aligned((workers, reach[0] + 1, rows, W)),
     )
 
 

@@ -33,15 +33,15 @@ def replace_products(Z, line, near, F, z, gone, y, c0, c1):  # type: ignore[no-u
 
 
 @serial
-def weigh_products(Z, ring, i, F, z, y, taps, h0, h1):  # type: ignore[no-untyped-def]
-    """Window sums along z of one row anew, each plane with its tap; plane z is the last of the ring."""
+def weigh_products(Z, ring, i, F, z, first, y, taps, h0, h1):  # type: ignore[no-untyped-def]
+    """Window sums along z of row i anew, each plane with its tap; the ring holds planes from `first` to z."""
     K = ring.shape[0]
     for q in range(SUMS):
         for x in range(offset(h0), offset(h1)):
             Z[q, x] = 0.0
     for k in range(K):
         plane = z + 1 + k - K
-        if (plane >= 0) & (plane < F.shape[0]):
+        if (plane >= first) & (plane < F.shape[0]):
             row, line, t = F[plane, y], ring[plane % K, i], taps[k]
             for x in range(offset(h0), offset(h1)):
                 has = line[x] == line[x]
@@ -67,17 +67,19 @@ def replace_maps(Z, line, maps, c0, c1):  # type: ignore[no-untyped-def]
 
 
 @serial
-def weigh_maps(Z, ring, i, z, taps, h0, h1):  # type: ignore[no-untyped-def]
-    """As `weigh_products`, of the adjoint maps; planes that never entered the ring are zero in it."""
+def weigh_maps(Z, ring, i, z, first, taps, h0, h1):  # type: ignore[no-untyped-def]
+    """As `weigh_products`, of the adjoint maps."""
     K = ring.shape[0]
     for q in range(ADJOINTS):
         total = Z[q]
         for x in range(offset(h0), offset(h1)):
             total[x] = 0.0
         for k in range(K):
-            line, t = ring[(z + 1 + k) % K, i, q], taps[k]
-            for x in range(offset(h0), offset(h1)):
-                total[x] += t * np.float64(line[x])
+            plane = z + 1 + k - K
+            if plane >= first:
+                line, t = ring[plane % K, i, q], taps[k]
+                for x in range(offset(h0), offset(h1)):
+                    total[x] += t * np.float64(line[x])
 
 
 @serial
