@@ -169,7 +169,7 @@ def test_apply_warns_before_it_mixes_labels(result, files, tmp_path):
         [(labels, (), 1), (labels, ("--labels",), 0), (labels, ("-n", "nearest"), 0), (picture, (), 0)]
     ):
         done = run("apply", source, "-o", tmp_path / f"{number}.nii.gz", "--result", folder, *options)
-        assert len(done.stderr.splitlines()) == lines
+        assert len([line for line in done.stderr.splitlines() if "compiling" not in line]) == lines
         assert not lines or done.stderr.startswith(f"warpfactor: warning: {labels}: looks like a label map")
 
 

@@ -2,7 +2,9 @@
 
 import json
 import time
+from types import SimpleNamespace
 
+import numba
 import numpy as np
 import pytest
 import torch
@@ -11,6 +13,7 @@ from typer.testing import CliRunner
 import warpfactor as wf
 from small import GRID, LINEAR, QUICK_OPTIONS, pair, write_pair
 from warpfactor.cli import app as cli
+from warpfactor.cli.scores import _errors
 from warpfactor.itk import sitk
 
 RUNNER = CliRunner()
@@ -242,3 +245,31 @@ def test_the_head_pair_of_two_contrasts_is_doubted_and_multimodal_is_not(data_di
     assert "--recipe multimodal" in doubt
     by_information = wf.recipe("multimodal").replace({"deformable": None})
     assert not wf.register(*images, recipe=by_information).warnings
+
+
+@pytest.mark.parametrize("spacing_mm", [0.1, 1.0])
+def test_landmarks_that_get_worse_are_counted_in_voxels_of_a_slice(spacing_mm):
+    """A slice has a thickness of 1 mm whatever its pixels are."""
+    grid = wf.Grid.from_spacing((16, 16), spacing_mm)
+    place = np.array([[1.0, 2.0, 0.0], [3.0, 4.0, 0.0], [5.0, 5.0, 0.0]]) * spacing_mm
+    matrix = np.eye(4)
+    matrix[0, 3] = 3 * spacing_mm
+    found = SimpleNamespace(fixed_grid=grid, transform=wf.Affine(matrix))
+    assert _errors(wf.io.Landmarks(place, place), found)["further"] == 3
+    matrix = np.eye(4)
+    matrix[0, 3] = 0.5 * spacing_mm
+    found.transform = wf.Affine(matrix)
+    assert _errors(wf.io.Landmarks(place, place), found)["further"] == 0
+
+
+def test_threads_are_limited_while_a_result_is_scored_and_written(files, tmp_path, monkeypatch):
+    seen = []
+    tre = wf.quality.target_registration_error
+
+    def watched(*points):
+        seen.append(numba.get_num_threads())
+        return tre(*points)
+
+    monkeypatch.setattr(wf.quality, "target_registration_error", watched)
+    register(files, tmp_path / "out", "--landmarks", files / "landmarks.csv", "--threads", "1")
+    assert set(seen) == {1}

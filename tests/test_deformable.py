@@ -14,6 +14,7 @@ from warpfactor.image import Image
 from warpfactor.kernels import cpu, reference
 from warpfactor.optim import Convergence, Descent, Paper, Trust
 from warpfactor.phantom import phantom
+from warpfactor.register import deformable
 from warpfactor.register.deformable import LevelSolver
 from warpfactor.register.history import Status
 from warpfactor.register.pair import make_scene
@@ -293,8 +294,10 @@ def test_a_last_step_that_is_rejected_is_recorded():
 
 def test_lm_allocates_one_field_besides_the_warp_and_rejection_one_more(monkeypatch):
     made = []
-    real = torch.empty_like
-    monkeypatch.setattr(torch, "empty_like", lambda t, **k: made.append(tuple(t.shape)) or real(t, **k))
+    for place, name in ((torch, "empty_like"), (deformable, "field_like")):
+        real = getattr(place, name)
+        watched = lambda t, real=real, **k: made.append(tuple(t.shape)) or real(t, **k)  # noqa: E731
+        monkeypatch.setattr(place, name, watched)
     a_scene = scene()
     for damping, fields in ((Paper(), 1), (Paper(tolerance=1.0), 2)):
         made.clear()

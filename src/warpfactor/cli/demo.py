@@ -48,7 +48,7 @@ def command(
         truth = _make_pair(place, sizes, seed)
         show.announce_compilation(quiet=quiet)
         with show.progress(quiet=quiet, as_json=False) as view:
-            compile_ahead(chosen, planar=sizes[0] == 1, masked=False)
+            compile_ahead(chosen, planar=sizes[0] == 1, masked=False, threads=threads)
             found = wf.register(place / FIXED, place / MOVING, recipe=chosen, progress=view.callback)
             view.phase("report and writing" if report else "writing")
             verdict = _save(found, place, output, report=report)

@@ -50,12 +50,13 @@ Landmarks = Annotated[
 ]
 
 
-def _limit_threads(context: typer.Context, threads: int | None) -> None:
+def _limit_threads(context: typer.Context, threads: int | None) -> int | None:
     """Until the command ends."""
     if threads is not None:
         from warpfactor.register.resources import limited_threads
 
         context.with_resource(limited_threads(threads))
+    return threads
 
 
 Threads = Annotated[  # commands need not look at it
@@ -65,7 +66,6 @@ Threads = Annotated[  # commands need not look at it
         metavar="COUNT",
         help="At most so many; all without.",
         callback=_limit_threads,
-        expose_value=False,
     ),
 ]
 

@@ -15,7 +15,7 @@ import warpfactor as wf
 from warpfactor.cli import report as reporting
 from warpfactor.cli import show
 from warpfactor.cli.ahead import compile_ahead
-from warpfactor.cli.options import Force, Json, Landmarks, Quiet, Ras, parse_numbers, parse_settings
+from warpfactor.cli.options import Force, Json, Landmarks, Quiet, Ras, Threads, parse_numbers, parse_settings
 from warpfactor.cli.scores import Companions
 from warpfactor.cli.stopping import Stop, stoppable
 
@@ -78,7 +78,7 @@ def command(  # noqa: PLR0913 - one argument per option
     ] = 0.0,
     device: Annotated[str, typer.Option(metavar="NAME", help="cpu or cuda.")] = "cpu",
     backend: Annotated[str, typer.Option(metavar="NAME", help="Kernels: auto, cpu or reference.")] = "auto",
-    threads: Annotated[int | None, typer.Option(metavar="COUNT", help="At most so many; all without.")] = None,
+    threads: Threads = None,
     seed: Annotated[int, typer.Option(metavar="NUMBER", help="Of random numbers.")] = 0,
     report: Annotated[bool, reporting.NO_REPORT] = True,
     keep_interrupted: Annotated[

@@ -104,7 +104,8 @@ def _overlap(truth: wf.Image, before: wf.Image, after: wf.Image) -> dict[str, An
 def _errors(points: wf.io.Landmarks, found: wf.Registration) -> dict[str, Any]:
     before = wf.quality.target_registration_error(points.fixed, points.moving)
     after = wf.quality.target_registration_error(found.transform.map_points(points.fixed), points.moving)
-    voxel = max(found.fixed_grid.spacing_mm)
+    grid = found.fixed_grid
+    voxel = max(grid.spacing_mm[-grid.ndim :])
     plain = [{"mean": e.mean, "median": e.median, "max": e.max} for e in (before, after)]
     return {
         "count": len(points.fixed),

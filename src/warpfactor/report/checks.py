@@ -322,7 +322,7 @@ def _scores(case: Case, object_mm: float) -> Iterator[Check]:
     if labels.get("dice_mean_after") is not None:
         yield _labels(labels)
     if landmarks.get("after_mm"):
-        size = max(object_mm, FEWEST_VOXELS * max(case.fixed_grid.spacing_mm))
+        size = max(object_mm, FEWEST_VOXELS * max(case.fixed_grid.spacing_mm[-case.fixed_grid.ndim :]))
         yield _landmarks(landmarks, size)
 
 

@@ -64,7 +64,10 @@ LIMITS = {
     ),
     "landmarks": Limit(1.02, 1.25, "mean landmark error after over before; the first is more than rounding"),
     "landmarks_further": Limit(
-        0.05, 0.5, "share of landmarks more than a voxel further apart than before; lungs none, livers at most 0.1"
+        0.05,
+        0.5,
+        "share of landmarks more than a voxel further apart than before; lungs and two livers none, two livers 0.08 "
+        "and 0.1, whose surroundings slide along them",
     ),
     "landmarks_far": Limit(
         0.02, 0.1, "mean landmark error over the size of the object; good pairs at most 0.015, a tenth is no alignment"

@@ -4,9 +4,9 @@ One thread takes a tile (tiles.py) from its first plane to its last and needs no
 tile that its windows reach into it samples itself. In every plane it goes along the rows once. A row that enters is
 sampled and added to the window sums along z; sums along y and x follow while it is in the cache, then the correlation
 of the row whose window is complete, then the same sums of its adjoint maps, then the row that leaves. Box windows are
-running sums along z and y, so the cost does not depend on their size. Only the gradient itself is as large as the
-image: it first holds dM/du and is then multiplied in place. Rows around a tile are interpolated without their slopes,
-by another loop, which may round otherwise in the last bit.
+running sums along all axes (small ones along x are not), so the cost does not depend on their size. Only the gradient
+itself is as large as the image: it first holds dM/du and is then multiplied in place. Rows around a tile are
+interpolated without their slopes, by another loop, which may round otherwise in the last bit.
 
 Most of a brain's image is empty, and windows of the fixed image without contrast count for nothing. So every row has
 a span of x, from spans.py, beyond which nothing is computed: all maps are zero there.
