@@ -262,7 +262,7 @@ def test_channel_weights_are_counted_before_anything_runs(files, tmp_path, monke
     monkeypatch.setattr("warpfactor.register.api.run_linear", None)
     images = (files / "fixed.nii.gz", files / "moving.nii.gz")
     done = run("register", *images, "-o", tmp_path / "out", "--channel-weights", "1,0.5", code=2)
-    assert "2 channel weights (1.0, 0.5) were given for 1 channels; give one for each." in done.stderr
+    assert "Channel weights (1.0, 0.5): the number of channels is 1; give a weight for each." in done.stderr
 
 
 @pytest.mark.parametrize(

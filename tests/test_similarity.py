@@ -232,5 +232,5 @@ def test_weights_are_scaled_to_sum_one():
     assert normalized_weights(None, 4) == (0.25,) * 4
     assert normalized_weights((3.0, 1.0), 2) == (0.75, 0.25)
     assert math.fsum(normalized_weights((0.1, 0.2, 0.4), 3)) == pytest.approx(1)
-    with pytest.raises(InputError, match="2 channel weights"):
+    with pytest.raises(InputError, match="the number of channels is 3"):
         normalized_weights((1.0, 1.0), 3)

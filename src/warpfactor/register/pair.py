@@ -59,7 +59,7 @@ def make_scene(
         )
     if fixed.channels != moving.channels:
         raise InputError(
-            f"{fixed.name} has {fixed.channels} channels and {moving.name} has {moving.channels}; "
+            f"The numbers of channels differ: {fixed.name} has {fixed.channels}, {moving.name} has {moving.channels}; "
             "give as many of one as of the other."
         )
     f_data, f_valid, f_scale, f_nonfinite = _standardize(fixed, fixed_mask, device)

@@ -145,7 +145,7 @@ def normalized_weights(weights: tuple[float, ...] | None, channels: int) -> tupl
     """Channel weights that sum to one; equal without any."""
     given = (1.0,) * channels if weights is None else weights
     if len(given) != channels:
-        raise InputError(f"{len(given)} channel weights {given} were given for {channels} channels; give one for each.")
+        raise InputError(f"Channel weights {given}: the number of channels is {channels}; give a weight for each.")
     total = sum(given)
     return tuple(w / total for w in given)
 

@@ -60,8 +60,11 @@ class KernelCache:
         return None
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
-        """Keep a compiled kernel in the first folder that takes it."""
-        if compiled.lifted or compiled.library.has_dynamic_globals:
+        """Keep a compiled kernel in the first folder that takes it.
+
+        Not if the sources have changed since: some modules may have been imported before, others after that.
+        """
+        if compiled.lifted or compiled.library.has_dynamic_globals or digest() != self._sources:
             return
         payload = dumps(compiled._reduce())
         name = self._file_name(signature, compiled.codegen)
@@ -127,11 +130,16 @@ def is_empty() -> bool:
 
 @functools.cache
 def stamp() -> str:
-    """Digest of the sources of all kernels: each may have others compiled into it."""
-    digest = hashlib.sha256()
+    """The digest of the sources when it was first asked for."""
+    return digest()
+
+
+def digest() -> str:
+    """Of the sources of all kernels: each may have others compiled into it."""
+    found = hashlib.sha256()
     for path in sorted(SOURCES.rglob("*.py")):  # none if installed without sources: the version has to do
-        digest.update(path.name.encode() + path.read_bytes())
-    return digest.hexdigest()
+        found.update(path.name.encode() + path.read_bytes())
+    return found.hexdigest()
 
 
 def _read(path: Path) -> bytes | None:
