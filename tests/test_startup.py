@@ -176,6 +176,35 @@ def test_a_kernel_is_not_kept_if_its_sources_changed_since_it_was_imported(place
     assert not files(places.own)
 
 
+MAKING = """
+import sys
+import numba, numpy as np
+from warpfactor.kernels.cpu import cache
+from warpfactor.kernels.cpu.jit import LOOSE
+
+def total(n):
+    return np.ones(n, np.float32).sum()
+
+kernel = cache.kept(numba.njit(**LOOSE))(total)
+print(kernel(5), sum(kernel.stats.cache_hits.values()), "numba.np.arrayobj" in sys.modules)
+try:
+    kernel(-1)
+except ValueError as error:
+    print(error)
+"""
+
+
+def test_a_kept_kernel_is_loaded_without_the_compiler(tmp_path):
+    """And still says what is wrong as one that was just compiled does."""
+    (tmp_path / "making.py").write_text(MAKING)
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "kernels")}
+    command = [sys.executable, str(tmp_path / "making.py")]
+    found = [subprocess.run(command, check=True, capture_output=True, text=True, env=environment) for _ in range(2)]
+    first, second = (done.stdout.splitlines() for done in found)
+    assert first == ["5.0 0 True", "negative dimensions not allowed"]
+    assert second == ["5.0 1 False", "negative dimensions not allowed"]
+
+
 def test_checked_kernels_are_others(places, kernel, monkeypatch):
     kernel()(4)
     monkeypatch.setattr(numba.config, "BOUNDSCHECK", 1)

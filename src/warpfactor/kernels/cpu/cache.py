@@ -66,7 +66,9 @@ class KernelCache:
         """
         if compiled.lifted or compiled.library.has_dynamic_globals or digest() != self._sources:
             return
-        payload = dumps(compiled._reduce())
+        *parts, environments = compiled._reduce()
+        # One without constants is never looked at, and loading it imports what a compiler needs, for a quarter second.
+        payload = dumps((*parts, tuple(each for each in environments if each.consts)))
         name = self._file_name(signature, compiled.codegen)
         if not any(_write(folder / name, payload) for folder in folders()):
             _warn_that_nothing_is_kept()
