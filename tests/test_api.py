@@ -1,5 +1,6 @@
 """`register` from Python: every kind of input, what comes out, and what it promises."""
 
+import inspect
 import json
 import subprocess
 import sys
@@ -366,3 +367,7 @@ def test_a_folder_that_is_no_result_is_refused(tmp_path, content):
         (tmp_path / "result.json").write_text(content)
     with pytest.raises(wf.FileError, match=r"no result folder|damaged"):
         wf.read_result(tmp_path)
+
+
+def test_editors_see_the_arguments():
+    assert list(inspect.signature(wf.register).parameters)[:4] == ["fixed", "moving", "recipe", "overrides"]

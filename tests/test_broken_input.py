@@ -172,7 +172,7 @@ def slice_to_volume(folder):
 
 def tiny(folder):
     write(folder, "tiny.nii.gz", torch.rand((2, 2, 2)), wf.Grid.from_spacing((2, 2, 2)))
-    return register(folder, moving="tiny.nii.gz"), "at least 4 along two axes"
+    return register(folder, moving="tiny.nii.gz"), "at least 4 along every axis"
 
 
 def far_away(folder):

@@ -7,6 +7,7 @@ import json
 import numba
 import numpy as np
 import pytest
+import SimpleITK
 import torch
 import typer
 from typer.testing import CliRunner
@@ -142,6 +143,21 @@ def test_apply_gives_the_warped_image(result, files, tmp_path):
     warped = wf.read_image(folder / "warped.nii.gz").data
     for name in ("a.nii.gz", "b.nii.gz"):
         assert torch.allclose(wf.read_image(tmp_path / name).data, warped, atol=1e-4)
+
+
+def test_a_picture_of_eight_bits_stays_one(tmp_path):
+    """A spline overshoots beyond 255."""
+    board = np.kron(np.indices((6, 6)).sum(0) % 2, np.ones((4, 4))).astype(np.uint8) * 255
+    SimpleITK.WriteImage(SimpleITK.GetImageFromArray(board), str(tmp_path / "board.png"))
+    shift = np.eye(4)
+    shift[:2, 3] = 0.4, 0.3
+    wf.write_transform(wf.Affine(shift, dimension=2), tmp_path / "a.mat")
+    moved, picture = tmp_path / "moved.png", tmp_path / "board.png"
+    run("apply", picture, "-t", tmp_path / "a.mat", "-r", picture, "-o", moved, "-n", "bspline")
+    image = SimpleITK.ReadImage(str(moved))
+    assert image.GetPixelID() == SimpleITK.sitkUInt8
+    assert SimpleITK.GetArrayFromImage(image).max() == 255
+    assert SimpleITK.GetArrayFromImage(image).min() == 0
 
 
 def test_apply_carries_labels_and_series_both_ways(result, files, tmp_path):

@@ -334,6 +334,8 @@ def test_other_number_types_are_taken(dtype):
         ({"fixed": torch.full((1, 64, 56), math.nan)}, "no voxel is left"),
         ({"moving": torch.rand(4, 20, 20)}, "one slice"),
         ({"moving": torch.rand(1, 2, 30)}, "at least 4"),
+        ({"fixed": torch.rand(9, 9, 9), "moving": torch.rand(3, 20, 20)}, "at least 4 along every axis"),
+        ({"fixed": torch.rand(20, 20, 1), "moving": torch.rand(20, 20, 1)}, "a slice must lie in x and y"),
         ({"fixed_mask": torch.ones(1, 64, 50)}, "does not lie on the grid"),
     ],
 )

@@ -96,6 +96,8 @@ def test_png_keeps_whole_numbers(tmp_path: Path) -> None:
     assert again.grid.ndim == 2
     with pytest.raises(FileError, match=r"0 to 65535.*write .nii.gz"):
         write_image(Image(-image.data, image.grid), tmp_path / "negative.png")
+    with pytest.raises(FileError, match=r"has fractions between 0\.1 and 6\.4"):
+        write_image(Image(torch.linspace(0.1, 6.4, image.data.numel()).reshape(image.data.shape), image.grid), "j.png")
 
 
 def test_dicom_folder_is_read(tmp_path: Path) -> None:

@@ -29,6 +29,11 @@ from warpfactor.io import (
 from warpfactor.transform import Affine, Chain, Warp
 
 
+def test_a_folder_is_no_transform(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match="is a folder; give the files in it"):
+        read_transform(tmp_path)
+
+
 @pytest.mark.parametrize("name", ["oblique", "planar"])
 @pytest.mark.parametrize("suffix", [".mat", ".tfm", ".txt", ".h5"])
 def test_affine_files_are_exact(name: str, suffix: str, tmp_path: Path) -> None:
@@ -43,10 +48,10 @@ def test_affine_files_are_exact(name: str, suffix: str, tmp_path: Path) -> None:
         assert first.read_bytes() == second.read_bytes()
 
 
-@pytest.mark.parametrize("name", GRIDS)
-@pytest.mark.parametrize("suffix", [".nii.gz", ".nrrd", ".h5"])
+@pytest.mark.parametrize("name", [*GRIDS, "one slice"])
+@pytest.mark.parametrize("suffix", [".nii", ".nii.gz", ".nrrd", ".h5"])
 def test_warp_files_are_exact(name: str, suffix: str, tmp_path: Path) -> None:
-    warp = smooth_warp(GRIDS[name])
+    warp = smooth_warp(GRIDS.get(name, Grid((1, 7, 5), GRIDS["oblique"].matrix, 3)))
     first, second = tmp_path / f"first{suffix}", tmp_path / f"second{suffix}"
     write_transform(warp, first)
     again = read_transform(first)

@@ -143,6 +143,11 @@ def test_a_grid_without_displacement_is_straight_and_a_shift_moves_it():
         assert widths == {x - offset for x in (6.0, 12.0, 18.0)}
 
 
+def test_a_grid_needs_a_line():
+    with pytest.raises(wf.InputError, match="A grid of 0 lines"):
+        wf.plot.grid(wf.Warp(torch.zeros(3, 8, 8, 8), wf.Grid.from_spacing((8, 8, 8), 1.0)), lines=0)
+
+
 def test_the_grid_of_a_result_lies_over_its_warped_image(found, saved):
     for result in (found, saved):
         figure = wf.plot.grid(result)

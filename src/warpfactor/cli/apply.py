@@ -118,6 +118,7 @@ def _images(  # noqa: PLR0913 - what the options say
     labels: bool,
     force: bool,
 ) -> str:
+    from warpfactor.io.images import is_picture
     from warpfactor.io.probe import count_volumes
 
     resample = partial(source.towards(to).resample, grid=grid, mode=mode, outside=outside)
@@ -135,7 +136,11 @@ def _images(  # noqa: PLR0913 - what the options say
         wf.io.write_labels(resample(image), output, like=path, force=force)
         return "label map"
     _warn_of_mixing(path, image, mode)
-    wf.write_image(resample(image), output, force=force)
+    carried = resample(image)
+    if is_picture(output):  # a spline overshoots, and a picture of 8 bits is to stay one
+        low, high = (float(end) for end in image.data.aminmax())
+        carried.data.clamp_(min(low, outside, 0.0), max(high, outside, 255.0))
+    wf.write_image(carried, output, force=force)
     return "image"
 
 

@@ -25,6 +25,7 @@ CHOICES = (
     {"deformable.descent": "sgd"},
     {"deformable.metric": "mse", "deformable.descent": "demons"},
     {"deformable.metric.window": "gaussian"},
+    {"deformable.storage": "int16"},
 )
 LINEAR_METRICS = ("ncc", "mse", "mi")
 
@@ -68,6 +69,8 @@ def parts(_: object = None) -> list[Part]:
     masked = partial(run, fixed_mask=pair.mask.numpy(), moving_mask=pair.mask.numpy())
     affine, warp = _short(wf.recipe("affine")), replace(_short(wf.recipe("default")), linear=())
     own = {"deformable.metric": wf.Custom(_squared)}
+    planes = [image[SHAPE[0] // 2].numpy() for image in (pair.fixed, pair.moving, pair.mask)]
+    slices = partial(wf.register, planes[0], planes[1], fixed_mask=planes[2], moving_mask=planes[2])
     linear = [(f"affine, {m}", partial(run, recipe=affine, overrides={"linear.metric": m})) for m in LINEAR_METRICS]
     recipes = [(recipe.name, partial(masked, recipe=_short(recipe))) for recipe in reversed(wf.recipes().values())]
     choices = [(", ".join(changes.values()), partial(run, recipe=warp, overrides=changes)) for changes in CHOICES]
@@ -75,6 +78,7 @@ def parts(_: object = None) -> list[Part]:
         *linear,
         ("resampling", partial(_carry_along, pair)),
         *recipes,
+        ("slices", partial(slices, recipe=_short(wf.recipe("default")))),
         ("a loss of your own", partial(run, recipe=warp, overrides=own)),
         *choices,
     ]

@@ -25,6 +25,7 @@ _ADAPTERS = {"SimpleITK": Image.from_sitk, "nibabel": Image.from_nibabel, "ants"
 _T = TypeVar("_T")
 _PICTURES = (".png", ".tif", ".tiff", ".bmp")
 _PLANAR = (".png", ".jpg", ".jpeg", ".bmp")
+_ROUNDED = 0.02  # of the range of an image may be lost to whole numbers
 _OPAQUE = (255, 65535)
 _INT32 = torch.iinfo(torch.int32)
 
@@ -127,6 +128,11 @@ def write_image(image: Image, path: str | Path, *, force: bool = False, rough: b
         write_sitk(_fitting(image, path), path, force=force)
 
 
+def is_picture(path: str | Path) -> bool:
+    """Whether a file of that name holds one plane of whole numbers that are not negative."""
+    return Path(path).suffix.lower() in _PLANAR
+
+
 def write_labels(labels: Image, path: str | Path, *, like: str | Path | None = None, force: bool = False) -> None:
     """Write a label map in the integer type of the file `like`, or in 32 bits if that type cannot hold it."""
     made = _fitting(labels, Path(path))
@@ -144,7 +150,7 @@ def write_series(images: Iterable[Image], path: str | Path, *, step: float = 1.0
     volumes = [image.to_sitk() for image in images]
     if not volumes:
         raise InputError("A series needs at least one volume.")
-    if Path(path).suffix.lower() in _PLANAR:
+    if is_picture(path):
         raise FileError(f"{path}: holds one plane, not a series; write .nii.gz.")
     write_sitk(sitk.JoinSeries(volumes, 0.0, step), Path(path), force=force)
 
@@ -165,7 +171,7 @@ def write_sitk(image: Any, path: Path, *, force: bool) -> None:
 
 def _fitting(image: Image, path: Path) -> Any:
     """The SimpleITK image in a number type that the format can hold."""
-    if path.suffix.lower() not in _PLANAR:
+    if not is_picture(path):
         return image.to_sitk()
     if image.grid.shape[0] > 1:
         raise FileError(f"{path}: holds one plane, the image has {image.grid.shape[0]}; write .nii.gz.")
@@ -176,9 +182,14 @@ def _fitting(image: Image, path: Path) -> Any:
             f"{path}: holds whole numbers from 0 to {limit}, the image goes from {low:g} to {high:g}; "
             "write .nii.gz or .tif."
         )
-    rounded = Image(image.data.float().round(), image.grid).to_sitk()
+    data = image.data.float()
+    rounded = data.round()
+    if float((data - rounded).abs().max()) > _ROUNDED * (high - low):
+        raise FileError(
+            f"{path}: holds whole numbers, the image has fractions between {low:g} and {high:g}; write .nii.gz or .tif."
+        )
     kind = (sitk.sitkUInt8, sitk.sitkUInt16) if image.channels == 1 else (sitk.sitkVectorUInt8, sitk.sitkVectorUInt16)
-    return sitk.Cast(rounded, kind[high > 255])
+    return sitk.Cast(Image(rounded, image.grid).to_sitk(), kind[high > 255])
 
 
 def _load(path: Path) -> tuple[Tensor, Grid]:

@@ -1,7 +1,7 @@
 """What SimpleITK passes over in silence in a NIfTI file: missing data, zero spacing, forms that disagree.
 
-It fills up a truncated file with what it finds, takes a spacing of zero for one, reads NaN as zero, and refuses
-sheared axes.
+It fills up a truncated file with what it finds, takes a spacing of zero for one, reads NaN as zero, refuses sheared
+axes, and forgets where in space a field of one slice is.
 """
 
 from __future__ import annotations
@@ -171,6 +171,17 @@ def read_sheared(path: Path, header: Header) -> Any:
         f"the nearest that are, up to {apart:.3g} voxels away, are used."
     )
     return _with_geometry(image, orthogonal)
+
+
+def in_space(path: Path, image: Any) -> Any:
+    """A displacement field of three components at its place in space, if it has one slice only: ITK reads it as 2-D."""
+    if not is_nifti(path) or image.GetDimension() != 2 or image.GetNumberOfComponentsPerPixel() != 3:
+        return image
+    header = read_header(path)
+    matrix = header.sform if header.sform is not None else header.qform
+    if matrix is None or len(header.dim) < 3:
+        return image
+    return _with_geometry(sitk.JoinSeries(image), Grid.from_ras(header.dim[:3], matrix))
 
 
 def _orthogonal(grid: Grid) -> Grid:

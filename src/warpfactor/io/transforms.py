@@ -16,7 +16,7 @@ import torch
 
 from warpfactor import itk
 from warpfactor.errors import FileError, InputError
-from warpfactor.io import planes
+from warpfactor.io import nifti, planes
 from warpfactor.io.atomic import atomic_path, check_free
 from warpfactor.io.images import cannot_write, load_sitk, reason_of, write_sitk
 from warpfactor.itk import sitk
@@ -121,11 +121,13 @@ def _read_one(spec: Spec) -> Transform:
 
 
 def _read_file(path: Path) -> Transform:
+    if path.is_dir():
+        raise FileError(f"{path}: is a folder; give the files in it, for instance 1Warp.nii.gz and 0GenericAffine.mat.")
     if not path.is_file():
         raise FileError(f"{path}: there is no such file.")
     try:
         if path.name.lower().endswith(IMAGE_SUFFIXES):
-            return Warp(*itk.field_from_sitk(load_sitk(path)))
+            return Warp(*itk.field_from_sitk(nifti.in_space(path, load_sitk(path))))
         return _from_itk(sitk.ReadTransform(str(path)))
     except RuntimeError as error:
         if _is_plain_matrix(path):

@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
+from warpfactor.errors import InputError
 from warpfactor.plot.panels import Panels, gray
 from warpfactor.plot.source import Result, image_of, object_sd_log, warp_of
 from warpfactor.quality import LOG_JACOBIAN_RANGE, jacobian_figures
@@ -49,6 +50,8 @@ def grid(result: Result | Warp, *, at: ArrayLike | None = None, lines: int = LIN
         at: world point (LPS mm) that the planes go through; the middle without one.
         lines: along the longest edge.
     """
+    if lines < 1:
+        raise InputError(f"A grid of {lines} lines cannot be drawn; give at least 1.")
     warp = warp_of(result)
     panels = Panels(warp.grid, at)
     if isinstance(result, Warp):

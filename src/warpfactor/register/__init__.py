@@ -1,9 +1,11 @@
 """Registration: the linear and the deformable stage, recipes as data, and `register`, which runs a recipe.
 
 The package has the name of its main function, and Python binds a package to its name in the parent. So that
-`warpfactor.register(fixed, moving)` works no matter what was imported first, the package itself can be called.
+`warpfactor.register(fixed, moving)` works no matter what was imported first, the package itself can be called. Its
+arguments are those of `warpfactor.register.api.register`, which explains them.
 """
 
+import inspect
 import sys
 from types import ModuleType
 from typing import Any
@@ -15,6 +17,13 @@ class _Callable(ModuleType):
         from warpfactor.register.api import register
 
         return register(*args, **options)
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        """What editors and `inspect.signature` show."""
+        from warpfactor.register.api import register
+
+        return inspect.signature(register)
 
 
 sys.modules[__name__].__class__ = _Callable

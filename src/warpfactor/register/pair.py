@@ -68,6 +68,16 @@ def make_scene(
     return Scene(pair, fixed.grid, moving.grid, (f_nonfinite, m_nonfinite))
 
 
+def _check_size(image: Image) -> None:
+    """InputError if the image is too small, or a slice that does not lie in x and y."""
+    depth, *plane = image.grid.shape
+    has = f"{image.name} has {image.grid.shape} voxels (z, y, x)"
+    if depth > 1 and 1 in plane and max(plane) > 1:
+        raise InputError(f"{has}: a slice must lie in x and y; reorder its axes, or save it as a 2-D image.")
+    if min(plane) < 4 or 1 < depth < 4:
+        raise InputError(f"{has}: an image needs at least 4 along every axis, or one along z if it is a slice.")
+
+
 def _standardize(
     image: Image, mask: Image | None, device: str | torch.device
 ) -> tuple[Tensor, Tensor | None, tuple[tuple[float, float], ...], int]:
@@ -75,11 +85,7 @@ def _standardize(
 
     And how many values are NaN or infinite.
     """
-    in_plane = [n for n in image.grid.shape if n > 1]
-    if len(in_plane) < 2 or min(in_plane) < 4:
-        raise InputError(
-            f"{image.name} has {image.grid.shape} voxels (z, y, x): an image needs at least 4 along two axes."
-        )
+    _check_size(image)
     data = image.data.to(device=device, dtype=torch.float32, copy=True)
     valid, nonfinite = None, 0
     if not all(math.isfinite(end) for end in data.aminmax()):  # NaN passes through

@@ -57,7 +57,9 @@ def _course(case: Case) -> Iterator[Check]:
             "the cost was still falling",
             f"The cost was still falling when the iterations ran out: {share:.0%} of the last level's gain came in its "
             "last fifth.",
-            "Give it more iterations, for instance with the recipe accurate.",
+            "Give it more iterations, for instance with the recipe accurate."
+            if stages[-1]["name"] == "deformable"
+            else "Give it more iterations: set linear.iterations.",
         )
     elif any(not stage["kept"] for stage in stages):
         yield Check("Course", GREEN, "the images agreed before the warp, which was left out")
@@ -261,8 +263,9 @@ def _volume(case: Case, ratio: float) -> Check:
         "Size",
         level,
         value,
-        f"The affine changes volumes by a factor of {ratio:.2f}, which is more than bodies differ.",
-        "Check the voxel sizes in the headers; if they are right, use --recipe rigid or an --initial.",
+        f"The affine changes volumes by a factor of {ratio:.2f}, which is more than bodies usually differ.",
+        "Check the voxel sizes in the headers, and that both images show the same, as a head and a bare brain do not; "
+        "else use --recipe rigid or an --initial.",
     )
 
 

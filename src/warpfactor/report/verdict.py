@@ -52,7 +52,12 @@ LIMITS = {
     "sd_log": Limit(0.7, 1.2, "spread of the log Jacobian; good pairs at most 0.64, failed ones 0.66 to 1.4"),
     "inverse": Limit(0.5, 2.0, "95th percentile in voxels; good pairs at most 0.3"),
     "turn": Limit(90.0, 360.0, "degrees that the affine turns without being asked to; good pairs at most 14"),
-    "volume": Limit(2.0, 3.0, "factor by which the affine changes volumes, either way; good pairs at most 1.25"),
+    "volume": Limit(
+        1.6,
+        3.0,
+        "factor by which the affine changes volumes, either way; good pairs at most 1.38, a head on a bare brain 1.7 "
+        "to 2.8",
+    ),
     "volume_doubt": Limit(
         1.4, 1.75, "the same if the linear stage left doubts; good pairs at most 1.25, a head on a bare brain 1.84"
     ),
