@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import threading
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from warpfactor.grid import Grid, Matrix, slabs
 sitk: Any = importlib.import_module("SimpleITK")  # it carries no types
 # ITK warns on stderr about headers; the readers in io check those themselves and warn through `warnings`.
 sitk.ProcessObject.SetGlobalWarningDisplay(False)
+# Held while ITK reads or writes a file: it lets other threads go on, and does not promise to bear two of them at once.
+files = threading.RLock()
 
 
 def grid_of(image: Any) -> Grid:

@@ -159,7 +159,8 @@ def write_sitk(image: Any, path: Path, *, force: bool) -> None:
     """Write a SimpleITK image atomically, and make sure that all of it is there."""
     with atomic_path(path, force=force) as temporary:
         try:
-            sitk.WriteImage(image, str(temporary), useCompression=True)
+            with itk.files:
+                sitk.WriteImage(image, str(temporary), useCompression=True)
         except RuntimeError as error:
             raise cannot_write(path, temporary, error) from error
         if nifti.is_nifti(temporary):
@@ -251,7 +252,8 @@ def load_sitk(path: Path) -> Any:
     header = nifti.read_header(path)
     nifti.check_spacing(path, header)
     try:
-        image = sitk.ReadImage(str(path))
+        with itk.files:
+            image = sitk.ReadImage(str(path))
     except RuntimeError as error:
         if "orthonormal" not in str(error):
             raise FileError(f"{path}: cannot be read ({reason_of(error)}).") from error
@@ -262,7 +264,8 @@ def load_sitk(path: Path) -> Any:
 
 def _read(path: Path) -> Any:
     try:
-        return sitk.ReadImage(str(path))
+        with itk.files:
+            return sitk.ReadImage(str(path))
     except RuntimeError as error:
         raise FileError(f"{path}: cannot be read as an image ({reason_of(error)}).") from error
 
@@ -276,7 +279,8 @@ def _load_dicom(folder: Path) -> Any:
         found = ", ".join(f"{name} ({len(names)} files)" for name, names in files.items())
         raise FileError(f"{folder}: holds {len(series)} DICOM series; put the one you mean in its own folder: {found}.")
     try:
-        return sitk.ReadImage(files[series[0]])
+        with itk.files:
+            return sitk.ReadImage(files[series[0]])
     except RuntimeError as error:
         raise FileError(f"{folder}: the DICOM series cannot be read ({reason_of(error)}).") from error
 

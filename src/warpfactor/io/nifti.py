@@ -136,7 +136,8 @@ def read_plain(path: Path, header: Header) -> tuple[np.ndarray[Any, Any], Any] |
     reader = sitk.ImageFileReader()
     reader.SetFileName(str(path))
     try:
-        reader.ReadImageInformation()
+        with itk.files:
+            reader.ReadImageInformation()
     except RuntimeError:
         return None
     size = tuple(int(n) for n in reader.GetSize())
@@ -159,7 +160,8 @@ def read_sheared(path: Path, header: Header) -> Any:
         raw[_CODES] = bytes(4)
         plain = Path(folder) / "plain.nii"
         plain.write_bytes(raw)
-        image = sitk.ReadImage(str(plain))
+        with itk.files:
+            image = sitk.ReadImage(str(plain))
     try:
         sheared = Grid.from_ras(header.dim[:3], matrix)
     except InputError as error:

@@ -69,7 +69,8 @@ def _header(components: int, grid: Grid, trial: Path) -> bytes | None:
     kind = sitk.sitkVectorFloat32 if components > 1 else sitk.sitkFloat32
     image = itk.place(sitk.Image([min(n, 2) for n in sizes], kind, components), grid)
     try:
-        sitk.WriteImage(image, str(trial))
+        with itk.files:
+            sitk.WriteImage(image, str(trial))
         raw = trial.read_bytes()
     except RuntimeError:
         return None

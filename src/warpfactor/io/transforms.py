@@ -128,7 +128,9 @@ def _read_file(path: Path) -> Transform:
     try:
         if path.name.lower().endswith(IMAGE_SUFFIXES):
             return Warp(*itk.field_from_sitk(nifti.in_space(path, load_sitk(path))))
-        return _from_itk(sitk.ReadTransform(str(path)))
+        with itk.files:
+            found = sitk.ReadTransform(str(path))
+        return _from_itk(found)
     except RuntimeError as error:
         if _is_plain_matrix(path):
             message = "is a bare matrix, as FSL and Greedy write; these have conventions that warpfactor does not read"
@@ -181,7 +183,9 @@ def _write_affine(affine: Affine, path: Path, *, force: bool) -> None:
     transform = itk.affine_to_sitk(affine.matrix, affine.ndim)
     with atomic_path(path, force=force) as temporary:
         _write_itk(transform, temporary, path)
-        if sitk.ReadTransform(str(temporary)).GetParameters() != transform.GetParameters():
+        with itk.files:
+            written = sitk.ReadTransform(str(temporary))
+        if written.GetParameters() != transform.GetParameters():
             raise FileError(f"{path}: could not be written completely; is the disk full?")
 
 
@@ -194,7 +198,8 @@ def _write_composite(transform: Transform, path: Path, *, force: bool) -> None:
 
 def _write_itk(transform: Any, temporary: Path, path: Path) -> None:
     try:
-        sitk.WriteTransform(transform, str(temporary))
+        with itk.files:
+            sitk.WriteTransform(transform, str(temporary))
     except RuntimeError as error:
         raise cannot_write(path, temporary, error) from error
 
