@@ -88,6 +88,19 @@ def test_known_transform_is_found(dof):
     assert found.start in found.start_costs
 
 
+@pytest.mark.parametrize("scale", [0.6, 1.5])
+@pytest.mark.parametrize("angle", [0, 160])
+def test_slices_may_differ_in_size(scale, angle):
+    """As pictures do whose pixels have no size."""
+    linear = rotation((0, 0, 1), angle) @ np.diag([scale, scale, 1])
+    fixed, moving, truth = carried(lambda grid: transform(linear, [9, -7, 0], grid), SLICE)
+    found = run(fixed, moving)
+    assert error_mm(found.matrix, truth, fixed.grid) < 0.3
+    assert found.start.startswith("size")
+    rigid = run(fixed, moving, replace(SETTINGS, dof="rigid"))
+    assert not any(name.startswith("size") for name in rigid.start_costs)
+
+
 @pytest.mark.parametrize("dof", MOTIONS)
 def test_known_transform_is_found_in_a_slice(dof):
     planar = {

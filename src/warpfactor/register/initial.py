@@ -16,9 +16,10 @@ from warpfactor.register.linear_params import Vector, about, centre_of, plane_ax
 from warpfactor.register.pair import Scene
 from warpfactor.similarity.base import sampled
 
-STARTS = ("identity", "centre", "mass", "axes", "turns", "shifts")
+STARTS = ("identity", "centre", "mass", "axes", "turns", "shifts", "size")
 TURN = math.radians(30)
 SHIFT = 0.15  # of the fixed image's extent along each axis
+SIZED = 1.1  # factor between the sizes of two objects from which it is tried
 POINTS = 4000  # of the foreground, enough for a share to a hundredth
 BINS = 128  # of the histogram that separates object and background
 BRIGHTEST = 0.99  # values above this quantile count as if they were at it
@@ -41,12 +42,14 @@ class Object:
         points: (N, 3) world points spread over it.
         centre: (3,) its centre of mass.
         axes: (3, 3) its principal axes as columns, longest first, right-handed.
+        size_mm: root of the mean squared distance from the centre.
         grid: of the image.
     """
 
     points: NDArray[np.float64]
     centre: Vector
     axes: Matrix
+    size_mm: float
     grid: Grid
 
     @classmethod
@@ -59,7 +62,8 @@ class Object:
         points = grid.index_to_world(index)
         centre = points.mean(axis=0)
         spread = (points - centre).T @ (points - centre) / len(points)
-        return cls(points[:: 1 + len(points) // POINTS], centre, _principal_axes(spread, grid), grid)
+        size_mm = math.sqrt(np.trace(spread))
+        return cls(points[:: 1 + len(points) // POINTS], centre, _principal_axes(spread, grid), size_mm, grid)
 
     def share_inside(self, grid: Grid, matrix: Matrix) -> float:
         """Share of the object that a transform takes into a grid."""
@@ -114,6 +118,25 @@ def axes_starts(overlap: Overlap) -> list[Start]:
 
 
 _ROTATION_SIGNS = [(1, 1, 1), (1, -1, -1), (-1, 1, -1), (-1, -1, 1)]
+
+
+def sized_starts(overlap: Overlap) -> list[Start]:
+    """Slices that show objects of different size: centre on centre, as large as each other; straight and by axes.
+
+    Pixels often have no size, or a wrong one. Volumes have it, and find their scale from any start.
+    """
+    fixed, moving = overlap.fixed, overlap.moving
+    ratio = moving.size_mm / max(fixed.size_mm, 1e-9)
+    if fixed.grid.shape[0] > 1 or abs(math.log(max(ratio, 1e-9))) < math.log(SIZED):
+        return []
+    frame = plane_axes(fixed.grid)
+    scale = frame @ np.diag([ratio, ratio, 1.0]) @ frame.T
+    plain = Start("size", about(fixed.centre, scale, moving.centre))
+    turned = [
+        Start(f"size, {s.name}", about(fixed.centre, s.matrix[:3, :3] @ scale, moving.centre))
+        for s in axes_starts(overlap)
+    ]
+    return [plain, *turned]
 
 
 def turned_starts(overlap: Overlap, start: Start) -> list[Start]:

@@ -20,6 +20,7 @@ from warpfactor.register.initial import (
     axes_starts,
     plain_starts,
     shifted_starts,
+    sized_starts,
     turned_starts,
 )
 from warpfactor.register.linear_cost import METRICS, LinearCost, linear_cost
@@ -312,6 +313,8 @@ def _starts(solver: Solver, settings: LinearSettings) -> list[Start]:
     turns = settings.dof != "translation"
     plain = plain_starts(overlap, names)
     found = [*plain, *(axes_starts(overlap) if turns and "axes" in names else [])]
+    if settings.dof in ("similarity", "affine") and "size" in names:
+        found += sized_starts(overlap)
     for start in sorted(plain, key=lambda s: solver.rank(s.matrix))[:2]:
         found += turned_starts(overlap, start) if turns and "turns" in names else []
         found += shifted_starts(overlap, start) if "shifts" in names else []
