@@ -17,7 +17,7 @@ def select(device: str | torch.device = "cpu", backend: str = "auto") -> ModuleT
     """The kernels for a device: `auto` takes the Numba form on a CPU and the reference elsewhere."""
     kind = torch.device(device).type
     if backend not in BACKENDS:
-        raise InputError(f"Unknown backend {backend!r}; use one of {', '.join(BACKENDS)}")
+        raise InputError(f"Unknown backend {backend!r}; use one of {', '.join(BACKENDS)}.")
     if backend == "cpu" and kind != "cpu":
         raise InputError(f"Backend 'cpu' cannot work on device {device}; use backend 'reference' or device 'cpu'")
     name = backend if backend != "auto" else ("cpu" if kind == "cpu" else "reference")

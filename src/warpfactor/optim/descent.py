@@ -44,7 +44,7 @@ class Descent:
 
     def __post_init__(self) -> None:
         if self.name not in NAMES:
-            raise InputError(f"Unknown optimizer {self.name!r}; use one of {', '.join(NAMES)}")
+            raise InputError(f"Unknown optimizer {self.name!r}; use one of {', '.join(NAMES)}.")
         if not self.alpha > 0:
             raise InputError(f"The demons' alpha must be positive, it is {self.alpha}")
         if not all(0 <= beta < 1 for beta in self.betas) or not self.epsilon > 0:

@@ -79,11 +79,11 @@ class Deformable:
         if not 0 <= self.tail[0] <= 1 or not self.tail[1] >= 1:
             raise InputError(f"The tail's share must be in [0, 1] and its ratio at least 1, not {self.tail}.")
         if self.units not in UNITS:
-            raise InputError(f"Unknown units {self.units!r}; use one of {', '.join(UNITS)}")
+            raise InputError(f"Unknown units {self.units!r}; use one of {', '.join(UNITS)}.")
         if self.smoothing not in SMOOTHINGS:
-            raise InputError(f"Unknown warp smoothing {self.smoothing!r}; use one of {', '.join(SMOOTHINGS)}")
+            raise InputError(f"Unknown warp smoothing {self.smoothing!r}; use one of {', '.join(SMOOTHINGS)}.")
         if self.storage not in STORAGES:
-            raise InputError(f"Unknown storage {self.storage!r}; use one of {', '.join(STORAGES)}")
+            raise InputError(f"Unknown storage {self.storage!r}; use one of {', '.join(STORAGES)}.")
         if self.descent.name == "demons" and self.metric.name != "mse":
             raise InputError(f"The demons step is defined for the metric 'mse', not {self.metric.name!r}")
 
@@ -99,7 +99,7 @@ class Deformable:
                     f"The setting deformable.{name} = {getattr(self, name):g}: a number not below 0 is meant."
                 )
         if self.boundary not in BOUNDARIES:
-            raise InputError(f"Unknown boundary {self.boundary!r}; use one of {', '.join(BOUNDARIES)}")
+            raise InputError(f"Unknown boundary {self.boundary!r}; use one of {', '.join(BOUNDARIES)}.")
         weights = self.channel_weights
         if weights is not None and (not weights or min(weights) < 0 or not 0 < sum(weights) < math.inf):
             raise InputError(f"The channel weights {weights} must not be negative, and one must be positive.")
