@@ -101,6 +101,15 @@ def test_slices_may_differ_in_size(scale, angle):
     assert not any(name.startswith("size") for name in rigid.start_costs)
 
 
+def test_a_single_pixel_has_no_size():
+    dot, bar = torch.zeros(1, 10, 10), torch.zeros(1, 10, 10)
+    dot[0, 5, 5] = 1
+    bar[0, 3:7, 2:8] = 1
+    for fixed, moving in ((bar, dot), (dot, bar), (dot, dot)):
+        found = run(Image.from_array(fixed), Image.from_array(moving), replace(SETTINGS, levels=(1,), iterations=(5,)))
+        assert not any(name.startswith("size") for name in found.start_costs)
+
+
 @pytest.mark.parametrize("dof", MOTIONS)
 def test_known_transform_is_found_in_a_slice(dof):
     planar = {

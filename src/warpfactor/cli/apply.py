@@ -138,7 +138,7 @@ def _images(  # noqa: PLR0913 - what the options say
     _warn_of_mixing(path, image, mode)
     carried = resample(image)
     if is_picture(output):  # a spline overshoots, and a picture of 8 bits is to stay one
-        low, high = (float(end) for end in image.data.aminmax())
+        low, high = (float(end) for end in image.data.nan_to_num(0.0).aminmax())
         carried.data.clamp_(min(low, outside, 0.0), max(high, outside, 255.0))
     wf.write_image(carried, output, force=force)
     return "image"

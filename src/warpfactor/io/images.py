@@ -26,6 +26,7 @@ _T = TypeVar("_T")
 _PICTURES = (".png", ".tif", ".tiff", ".bmp")
 _PLANAR = (".png", ".jpg", ".jpeg", ".bmp")
 _ROUNDED = 0.02  # of the range of an image may be lost to whole numbers
+_NOISE = 1e-3  # and as much in any case
 _OPAQUE = (255, 65535)
 _INT32 = torch.iinfo(torch.int32)
 
@@ -185,7 +186,7 @@ def _fitting(image: Image, path: Path) -> Any:
         )
     data = image.data.float()
     rounded = data.round()
-    if float((data - rounded).abs().max()) > _ROUNDED * (high - low):
+    if float((data - rounded).abs().max()) > max(_ROUNDED * (high - low), _NOISE):
         raise FileError(
             f"{path}: holds whole numbers, the image has fractions between {low:g} and {high:g}; write .nii.gz or .tif."
         )
@@ -271,7 +272,8 @@ def _read(path: Path) -> Any:
 
 
 def _load_dicom(folder: Path) -> Any:
-    series = sitk.ImageSeriesReader.GetGDCMSeriesIDs(str(folder))
+    with itk.files:
+        series = sitk.ImageSeriesReader.GetGDCMSeriesIDs(str(folder))
     if not series:
         raise FileError(f"{folder}: the folder holds no DICOM series; give an image file or a DICOM folder.")
     files = {name: sitk.ImageSeriesReader.GetGDCMSeriesFileNames(str(folder), name) for name in series}

@@ -46,6 +46,7 @@ _FIELDS = {
     "rows": (280, "12f"),
 }
 _CODES = slice(252, 256)
+_INTENT = 68  # where the header says what voxels mean
 # numpy types by datatype code
 _FLOATS = {16: "f4", 64: "f8"}
 _NUMBERS = {2: "u1", 4: "i2", 8: "i4", 256: "i1", 512: "u2", 768: "u4", **_FLOATS}
@@ -158,10 +159,7 @@ def read_sheared(path: Path, header: Header) -> Any:
     with tempfile.TemporaryDirectory() as folder, _open(path) as stream:
         raw = bytearray(stream.read())
         raw[_CODES] = bytes(4)
-        plain = Path(folder) / "plain.nii"
-        plain.write_bytes(raw)
-        with itk.files:
-            image = sitk.ReadImage(str(plain))
+        image = _read_copy(Path(folder) / "plain.nii", raw)
     try:
         sheared = Grid.from_ras(header.dim[:3], matrix)
     except InputError as error:
@@ -175,15 +173,38 @@ def read_sheared(path: Path, header: Header) -> Any:
     return _with_geometry(image, orthogonal)
 
 
-def in_space(path: Path, image: Any) -> Any:
-    """A displacement field of three components at its place in space, if it has one slice only: ITK reads it as 2-D."""
-    if not is_nifti(path) or image.GetDimension() != 2 or image.GetNumberOfComponentsPerPixel() != 3:
-        return image
+def read_slice_field(path: Path) -> Any:
+    """A field of three components and one slice, at its place in space; None if this is another file.
+
+    ITK reads it as 2-D, or not at all if its plane is not axial. So its values are read as if it lay nowhere, and its
+    place is that of a small image with the same header.
+    """
+    if not is_nifti(path) or not path.is_file():
+        return None
     header = read_header(path)
-    matrix = header.sform if header.sform is not None else header.qform
-    if matrix is None or len(header.dim) < 3:
-        return image
-    return _with_geometry(sitk.JoinSeries(image), Grid.from_ras(header.dim[:3], matrix))
+    if len(header.dim) != 5 or header.dim[2:] != (1, 1, 3):
+        return None
+    with tempfile.TemporaryDirectory() as folder, _open(path) as stream:
+        raw = bytearray(stream.read())
+        values = _read_copy(Path(folder) / "values.nii", raw[: _CODES.start] + bytes(4) + raw[_CODES.stop :])
+        order = "<" if raw[:4] == struct.pack("<i", _LENGTH) else ">"
+        struct.pack_into(order + "8h", raw, _FIELDS["dim"][0], 3, 2, 2, 1, 1, 1, 1, 1)
+        struct.pack_into(order + "h", raw, _INTENT, 0)
+        try:
+            place = _read_copy(Path(folder) / "place.nii", raw)
+        except RuntimeError as error:
+            raise FileError(f"{path}: the axes of its sform are not at right angles; correct the header.") from error
+    field = sitk.JoinSeries(values)
+    field.SetOrigin(place.GetOrigin())
+    field.SetSpacing(place.GetSpacing())
+    field.SetDirection(place.GetDirection())
+    return field
+
+
+def _read_copy(path: Path, raw: bytes | bytearray) -> Any:
+    path.write_bytes(raw)
+    with itk.files:
+        return sitk.ReadImage(str(path))
 
 
 def _orthogonal(grid: Grid) -> Grid:

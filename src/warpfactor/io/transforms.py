@@ -127,10 +127,11 @@ def _read_file(path: Path) -> Transform:
         raise FileError(f"{path}: there is no such file.")
     try:
         if path.name.lower().endswith(IMAGE_SUFFIXES):
-            return Warp(*itk.field_from_sitk(nifti.in_space(path, load_sitk(path))))
+            found = nifti.read_slice_field(path)
+            return Warp(*itk.field_from_sitk(load_sitk(path) if found is None else found))
         with itk.files:
-            found = sitk.ReadTransform(str(path))
-        return _from_itk(found)
+            transform = sitk.ReadTransform(str(path))
+        return _from_itk(transform)
     except RuntimeError as error:
         if _is_plain_matrix(path):
             message = "is a bare matrix, as FSL and Greedy write; these have conventions that warpfactor does not read"

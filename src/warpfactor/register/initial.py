@@ -112,7 +112,10 @@ def plain_starts(overlap: Overlap, names: Iterable[str]) -> list[Start]:
 def axes_starts(overlap: Overlap) -> list[Start]:
     """Centre on centre of mass and principal axes on principal axes, each way round that is a rotation."""
     fixed, moving = overlap.fixed, overlap.moving
-    signs = [(1, 1, 1), (-1, -1, 1)] if fixed.grid.shape[0] == 1 else _ROTATION_SIGNS
+    signs = _ROTATION_SIGNS
+    if fixed.grid.shape[0] == 1:  # normal on normal: neither slice is seen from behind, however its pixels are ordered
+        side = 1 if fixed.axes[:, 2] @ moving.axes[:, 2] >= 0 else -1
+        signs = [(1, side, side), (-1, -side, side)]
     turns = [moving.axes @ np.diag(np.array(s, dtype=np.float64)) @ fixed.axes.T for s in signs]
     return [Start(f"axes {k}", about(fixed.centre, turn, moving.centre)) for k, turn in enumerate(turns, 1)]
 
@@ -126,8 +129,10 @@ def sized_starts(overlap: Overlap) -> list[Start]:
     Pixels often have no size, or a wrong one. Volumes have it, and find their scale from any start.
     """
     fixed, moving = overlap.fixed, overlap.moving
-    ratio = moving.size_mm / max(fixed.size_mm, 1e-9)
-    if fixed.grid.shape[0] > 1 or abs(math.log(max(ratio, 1e-9))) < math.log(SIZED):
+    if fixed.grid.shape[0] > 1 or any(each.size_mm < max(each.grid.spacing_mm[1:]) for each in (fixed, moving)):
+        return []
+    ratio = moving.size_mm / fixed.size_mm
+    if abs(math.log(ratio)) < math.log(SIZED):
         return []
     frame = plane_axes(fixed.grid)
     scale = frame @ np.diag([ratio, ratio, 1.0]) @ frame.T

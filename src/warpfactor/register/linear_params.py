@@ -105,17 +105,11 @@ def strain(matrix: Matrix, reference: Matrix) -> Matrix:
 
 
 def plane_axes(grid: Grid) -> Matrix:
-    """(3, 3) right-handed orthonormal columns: the world's axes, or two in the plane of a slice and its normal.
-
-    The normal points to where its largest component is positive, so that of two slices in about the same plane, however
-    their pixels are ordered, none is seen from behind.
-    """
+    """(3, 3) orthonormal columns: the world's axes, or two in the plane of a slice and its normal."""
     if grid.shape[0] > 1:
         return np.eye(3)
-    (first, second), _ = (m.T for m in np.linalg.qr(grid.matrix[:3, [2, 1]]))
-    normal = np.cross(first, second)
-    side = np.sign(normal[np.argmax(np.abs(normal))])
-    return np.column_stack([first, side * second, side * normal])
+    q, _ = np.linalg.qr(grid.matrix[:3, [2, 1]])
+    return np.column_stack([q, np.cross(q[:, 0], q[:, 1])])
 
 
 def centre_of(grid: Grid) -> Vector:
