@@ -69,7 +69,7 @@ def test_affine_files_are_exact(name: str, suffix: str, tmp_path: Path) -> None:
         assert first.read_bytes() == second.read_bytes()
 
 
-# Axes of the world along the (z, y, x) of a slice: ITK's own reader takes the first of these files only, as 2-D.
+# Axes of the world along the (z, y, x) of a slice. ITK reads fields there as 2-D, and refuses the coronal one.
 SLICES = {"axial": (2, 1, 0), "coronal": (1, 2, 0), "sagittal": (0, 2, 1)}
 
 
@@ -93,7 +93,7 @@ def test_warp_files_are_exact(name: str, suffix: str, tmp_path: Path) -> None:
     assert again.grid.same_space(warp.grid)
     torch.testing.assert_close(again.displacement.float(), warp.displacement, rtol=0, atol=5e-7)
     write_transform(again, second)
-    if suffix != ".h5" and name not in SLICES:
+    if suffix != ".h5" and name != "coronal":
         np.testing.assert_array_equal(_values(first), _values(second))
 
 

@@ -272,11 +272,12 @@ def _read(path: Path) -> Any:
 
 
 def _load_dicom(folder: Path) -> Any:
+    reader = sitk.ImageSeriesReader
     with itk.files:
-        series = sitk.ImageSeriesReader.GetGDCMSeriesIDs(str(folder))
+        series = reader.GetGDCMSeriesIDs(str(folder))
+        files = {name: reader.GetGDCMSeriesFileNames(str(folder), name) for name in series}
     if not series:
         raise FileError(f"{folder}: the folder holds no DICOM series; give an image file or a DICOM folder.")
-    files = {name: sitk.ImageSeriesReader.GetGDCMSeriesFileNames(str(folder), name) for name in series}
     if len(series) > 1:
         found = ", ".join(f"{name} ({len(names)} files)" for name, names in files.items())
         raise FileError(f"{folder}: holds {len(series)} DICOM series; put the one you mean in its own folder: {found}.")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from warpfactor.itk import files, sitk
+from warpfactor import itk
+from warpfactor.itk import sitk
 
 _INTEGERS = {getattr(sitk, f"sitk{sign}Int{bits}") for sign in ("", "U") for bits in (8, 16, 32, 64)}
 
@@ -27,7 +28,7 @@ def _header(path: str | Path) -> Any:
     reader = sitk.ImageFileReader()
     reader.SetFileName(str(path))
     try:
-        with files:
+        with itk.files:
             reader.ReadImageInformation()
     except RuntimeError:
         return None
