@@ -10,7 +10,7 @@ from test_spans import object_in
 from warpfactor.kernels import cpu, reference
 from warpfactor.kernels.cpu import tiles as module
 from warpfactor.kernels.cpu.spans import Spans, whole_spans
-from warpfactor.kernels.cpu.tiles import make_tiles
+from warpfactor.kernels.cpu.tiles import make_seams, make_tiles
 
 
 def rows_in(tiles, shape):
@@ -50,8 +50,37 @@ def test_what_a_thread_keeps_of_a_tile_fits_into_the_cache():
     shape, radius = (512, 512, 512), (3, 3, 3)
     spans = whole_spans(shape, radius)
     threads = min(numba.get_num_threads(), len(spans.tiles))
-    room = cpu.lncc_room(shape, radius, "box", [spans])
-    assert sum(part.nbytes for part in room) / threads < 1.2 * module.KEPT  # windows reach beyond a tile
+    *rings, seam = cpu.lncc_room(shape, radius, "box", [spans])
+    assert sum(part.nbytes for part in rings) / threads < 1.2 * module.KEPT  # windows reach beyond a tile
+    assert seam.nbytes / np.prod(shape) < 0.7  # 4 bytes a voxel of the rows on both sides of 7 cuts
+
+
+def test_seams_are_the_rows_on_both_sides_of_every_cut():
+    tiles = np.array([(0, 5, 0, 6), (0, 5, 6, 9), (0, 5, 9, 30)])
+    numbers = make_seams(tiles, 30, 2)
+    assert np.flatnonzero(numbers >= 0).tolist() == [4, 5, 6, 7, 8, 9, 10]
+    assert numbers[numbers >= 0].tolist() == list(range(7))
+    assert (make_seams(tiles[:1], 30, 2) == -1).all()
+    assert make_seams(tiles, 30, 50).tolist() == list(range(30))
+
+
+@pytest.mark.parametrize("reach", [0, 1, 4, 12])
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("masked", [False, True])
+def test_seams_change_nothing(reach, exact, masked, generator):
+    shape, radius = (5, 23, 17), (1, 2, 1)
+    *images, matrix = problem((shape, shape))
+    images = single(*images)
+    spans = cut(whole_spans(shape, radius), shape, [], [6, 7, 15])
+    masks = {name: torch.rand(shape, generator=generator) > 0.2 for name in ("fixed_mask", "moving_mask") if masked}
+    options = {"radius": radius, "exact": exact, "symmetric": True, **masks}
+    results = []
+    for seams in (np.full(shape[1], -1, np.int64), make_seams(spans.tiles, shape[1], reach)):
+        gradient = torch.full((3, *shape), torch.nan)
+        value = cpu.lncc(*images, matrix, gradient=gradient, spans=spans._replace(seams=seams), **options)
+        results.append((value, gradient))
+    assert results[0][0] == pytest.approx(results[1][0], rel=1e-7)
+    torch.testing.assert_close(results[0][1], results[1][1], rtol=1e-4, atol=1e-5 * float(results[0][1].abs().max()))
 
 
 CUTS = {"one": ([], []), "planes": ([1, 2, 7], []), "rows": ([], [1, 5, 6]), "both": ([4, 5], [3, 9])}
@@ -61,7 +90,8 @@ def cut(spans, shape, planes, rows):
     """The same spans with tiles cut before those planes and rows."""
     z, y = [0, *planes, shape[0]], [0, *rows, shape[1]]
     tiles = [(z[i], z[i + 1], y[j], y[j + 1]) for i in range(len(z) - 1) for j in range(len(y) - 1)]
-    return Spans(spans.rows, np.array(tiles, np.int64))
+    tiles = np.array(tiles, np.int64)
+    return Spans(spans.rows, tiles, make_seams(tiles, shape[1], 3))
 
 
 @pytest.mark.parametrize("cuts", CUTS)
@@ -138,16 +168,28 @@ def test_what_is_kept_of_a_large_slice_is_bounded():
     shape, radius = (1, 6000, 6000), (0, 2, 2)
     spans = whole_spans(shape, radius)
     threads = min(numba.get_num_threads(), len(spans.tiles))
-    assert sum(part.nbytes for part in cpu.lncc_room(shape, radius, "box", [spans])) / threads < 1.2 * module.ONCE
+    *rings, seam = cpu.lncc_room(shape, radius, "box", [spans])
+    assert sum(part.nbytes for part in rings) / threads < 1.2 * module.ONCE
+    assert seam.nbytes / np.prod(shape) < 0.8
 
 
 @pytest.mark.parametrize("tiles", [[[0, 9, 0, 20]], [[0, 9, 0, 20], [0, 9, 21, 40]]])
 def test_tiles_that_leave_rows_out_are_refused(tiles):
     shape, radius = (9, 40, 11), (1, 1, 1)
     image = torch.rand(shape)
-    spans = Spans(whole_spans(shape, radius).rows, np.array(tiles))
+    spans = whole_spans(shape, radius)._replace(tiles=np.array(tiles))
     with pytest.raises(ValueError, match="another image"):
         cpu.lncc(image, image, torch.zeros(3, *shape), torch.eye(3, 4), radius=radius, spans=spans)
+
+
+def test_a_room_for_other_seams_is_refused():
+    shape, radius = (9, 40, 11), (1, 1, 1)
+    image = torch.rand(shape)
+    spans = whole_spans(shape, radius)
+    room = cpu.lncc_room(shape, radius, "box", [spans])
+    wide = spans._replace(seams=np.arange(40))
+    with pytest.raises(ValueError, match="another image"):
+        cpu.lncc(image, image, torch.zeros(3, *shape), torch.eye(3, 4), radius=radius, spans=wide, room=room)
 
 
 def test_a_room_for_smaller_tiles_is_refused():

@@ -49,7 +49,7 @@ class LNCC:
         radii = tuple(radius if n > 1 else 0 for n in pair.shape)
         floors = self._floors(pair, radii, ops)
         every = [
-            ops.lncc_spans(fixed, pair.fixed_mask, radius=radii, flat=flat[0])
+            ops.lncc_spans(fixed, pair.fixed_mask, radius=radii, flat=flat[0], exact=self.exact)
             for fixed, flat in zip(pair.fixed, floors, strict=True)
         ]
         room = ops.lncc_room(pair.shape, radii, self.window, every)

@@ -1,12 +1,13 @@
 """CPU form of `lncc`: value and gradient in one pass over the planes of a tile.
 
-One thread takes a tile (tiles.py) from its first plane to its last and needs nobody else's: rows and planes around the
-tile that its windows reach into it samples itself. In every plane it goes along the rows once. A row that enters is
-sampled and added to the window sums along z; sums along y and x follow while it is in the cache, then the correlation
-of the row whose window is complete, then the same sums of its adjoint maps, then the row that leaves. Box windows are
-running sums along all axes (small ones along x are not), so the cost does not depend on their size. Only the gradient
-itself is as large as the image: it first holds dM/du and is then multiplied in place. Rows around a tile are
-interpolated without their slopes, by another loop, which may round otherwise in the last bit.
+One thread takes a tile (tiles.py) from its first plane to its last and needs nobody else's. Windows reach beyond it:
+rows on both sides of a cut, a seam, are sampled before, once for both; planes around a tile it samples itself. In every
+plane it goes along the rows once. A row that enters is sampled and added to the window sums along z; sums along y and x
+follow while it is in the cache, then the correlation of the row whose window is complete, then the same sums of its
+adjoint maps, then the row that leaves. Box windows are running sums along all axes (small ones along x are not), so the
+cost does not depend on their size. Only the gradient itself is as large as the image: it first holds dM/du and is then
+multiplied in place. Planes around a tile are interpolated without their slopes, by another loop, which may round
+otherwise in the last bit.
 
 Most of a brain's image is empty, and windows of the fixed image without contrast count for nothing. So every row has
 a span of x, from spans.py, beyond which nothing is computed: all maps are zero there.
@@ -44,7 +45,7 @@ from .sums import along_y, replace_maps, replace_products, weigh_maps, weigh_pro
 from .tiles import most_rows, widened
 from .warp import multiply_row, sample_row, scratch, symmetrize_row
 
-Room: TypeAlias = tuple[Any, ...]  # M, Z, A3, Z2, rho of the kernel, for every thread
+Room: TypeAlias = tuple[Any, ...]  # M, Z, A3, Z2, rho of the kernel, for every thread; warped values of the seams
 MISSING, NONE = np.float32(np.nan), np.float32(0.0)
 
 
@@ -55,6 +56,13 @@ def _fill(lines, value, x0, x1):  # type: ignore[no-untyped-def]
         line = lines[q]
         for x in range(offset(x0), offset(max(x0, x1))):
             line[x] = value
+
+
+@serial
+def _copy(source, line, x0, x1):  # type: ignore[no-untyped-def]
+    """line[x] = source[x] for x0 <= x < x1."""
+    for x in range(offset(x0), offset(max(x0, x1))):
+        line[x] = source[x]
 
 
 @serial
@@ -76,43 +84,66 @@ def _fill_around(lines, value, c0, c1, x0, x1):  # type: ignore[no-untyped-def]
 
 
 @inline
+def _sampling(W):  # type: ignore[no-untyped-def]
+    """Buffers to sample a row: values, weights and what interpolation needs."""
+    return np.empty((1, W), np.float32), np.empty(W, np.float32), scratch(W)
+
+
+@inline
 def _buffers(D, W, rx):  # type: ignore[no-untyped-def]
     """For sampling; sums along y (of products, of maps) and x; maps; a ratio; hulls. The lines stay in the cache."""
     single, wide = np.float32, W + 2 * rx
-    sampling = np.empty((1, W), single), np.empty(W, single), scratch(W)
     sums = np.empty((SUMS, wide)), np.empty((ADJOINTS, wide)), np.empty((SUMS, W))
-    return sampling, sums, np.empty((ADJOINTS, W), single), np.empty(W, single), np.empty((2, D), np.int64)
+    return _sampling(W), sums, np.empty((ADJOINTS, W), single), np.empty(W, single), np.empty((2, D), np.int64)
 
 
 @serial
-def _enter(images, window, z, y, own, sampling, M, Z, i, first, grad, rows, hull):  # type: ignore[no-untyped-def]
+def _sample_seams(images, want, grad, rows, seams, listed, sampling, start, stop):  # type: ignore[no-untyped-def]
+    """Sample the rows of seams in all planes, counted plane by plane from `start` to `stop`."""
+    _, moving, u, A, B, fmask, mmask = images
+    seam, slots = seams
+    _, weight, room = sampling
+    for k in range(start, stop):
+        z, y = k // listed.size, listed[k % listed.size]
+        x0, x1 = span_of(rows, z, y)
+        if want:
+            clear_beyond(grad[:, z], y, x0, x1)
+        if x0 < x1:
+            row, on = seam[slots[y], z, x0:x1], weight[x0:x1]
+            sample_row(moving, u, A, B, fmask, mmask, z, y, x0, want, MISSING, row, on, room, grad)
+
+
+@serial
+def _enter(images, window, z, y, own, sampling, M, Z, i, first, grad, rows, hull, seams):  # type: ignore[no-untyped-def]
     """Sample row (z, y), with its gradient if it is the tile's own, and bring the sums along z up to date.
 
-    Row i of the rings is cleared when plane `first`, and in M the K - 1 after it, enter.
+    Seams have been sampled. Row i of the rings is cleared when plane `first`, and in M the K - 1 after it, enter.
     """
     F, moving, u, A, B, fmask, mmask = images
     _, taps, _, (box, _, _, _, _) = window
     near, weight, room = sampling
-    K = M.shape[0]
+    seam, slots = seams
+    K, slot = M.shape[0], slots[y]
     if z == first:
         _fill_all(Z[i], 0.0)
     if z < first + K:
         _fill_all(M[z % K, i], MISSING)
     a0, a1 = span_of(rows, z, y)
-    if own:
+    if own & (slot < 0):
         clear_beyond(grad[:, z], y, a0, a1)
     c0, c1 = either(a0, a1, span_of(rows, z - K, y))
     if c0 < c1:
         _fill_around(near, MISSING, c0, c1, a0, a1)
-        if a0 < a1:
+        if slot >= 0:
+            _copy(seam[slot, z], near[0], a0, a1)
+        elif a0 < a1:
             row, on = near[0, a0:a1], weight[a0:a1]
             sample_row(moving, u, A, B, fmask, mmask, z, y, a0, own, MISSING, row, on, room, grad)
         line = M[z % K, i]
         if box:
             replace_products(Z[i], line, near[0], F, z, z - K, y, c0, c1)
         else:
-            for x in range(c0, c1):
-                line[x] = near[0, x]
+            _copy(near[0], line, c0, c1)
     if not box:
         weigh_products(Z[i], M, i, F, z, first, y, taps[0], hull[0], hull[1])
 
@@ -172,7 +203,7 @@ def _leave(images, window, z, y, lines, row, rho, force, grad, rows):  # type: i
 
 
 @serial
-def _tile(images, window, grad, state, buffers, rows, tile):  # type: ignore[no-untyped-def]
+def _tile(images, window, grad, state, buffers, rows, tile, seams):  # type: ignore[no-untyped-def]
     """Total and count over one tile, and its part of the gradient."""
     D, H, _ = images[0].shape
     (rz, ry, rx), taps, _, (box, _, exact, symmetric, want) = window
@@ -201,7 +232,7 @@ def _tile(images, window, grad, state, buffers, rows, tile):  # type: ignore[no-
             yc, yo = y - ry, y - 2 * ry
             if (y < bottom) & (zc < back):
                 own = want & _holds(tile, z, y)
-                _enter(images, window, z, y, own, sampling, M, Z, y - top, first, grad, rows, hull)
+                _enter(images, window, z, y, own, sampling, M, Z, y - top, first, grad, rows, hull, seams)
             if correlates & (yc < lower):
                 along_y(lines[0], Z, y - top, bottom - top, ry, rx, taps[1], box, hull[0], hull[1])
             if (zc >= front) & (yc >= upper) & (yc < lower):
@@ -242,12 +273,19 @@ def _hull(low, high, first, last, start, stop):  # type: ignore[no-untyped-def]
 
 
 @parallel
-def _lncc(F, moving, u, A, fmask, mmask, radius, taps, flat, flags, grad, room, rows, tiles):  # type: ignore[no-untyped-def]
+def _lncc(F, moving, u, A, fmask, mmask, radius, taps, flat, flags, grad, room, spans):  # type: ignore[no-untyped-def]
     B = A.astype(np.float32)
-    M, Z, A3, Z2, rho = room
+    M, Z, A3, Z2, rho, seam = room
+    rows, tiles, slots, listed = spans
     flat_image, shape, stride = moving
     count, workers = tiles.shape[0], M.shape[0]
     parts = np.zeros((2, count))
+    twice = F.shape[0] * listed.size  # rows that two tiles need
+    if twice > 0:
+        for w in prange(workers):
+            images = F, (flat_image, shape, stride), u, A, B, fmask, mmask
+            start, stop = twice * w // workers, twice * (w + 1) // workers
+            _sample_seams(images, flags[4], grad, rows, (seam, slots), listed, _sampling(F.shape[2]), start, stop)
     for w in prange(workers):
         images = F, (flat_image, shape, stride), u, A, B, fmask, mmask
         window = radius, taps, flat, flags
@@ -255,7 +293,7 @@ def _lncc(F, moving, u, A, fmask, mmask, radius, taps, flat, flags, grad, room, 
         buffers = _buffers(F.shape[0], F.shape[2], radius[2])
         for k in range(w, count, workers):
             tile = tiles[k, 0], tiles[k, 1], tiles[k, 2], tiles[k, 3]
-            t, c = _tile(images, window, grad, state, buffers, rows, tile)
+            t, c = _tile(images, window, grad, state, buffers, rows, tile, (seam, slots))
             parts[0, k] = t
             parts[1, k] = c
     total = 0.0
@@ -271,16 +309,23 @@ def lncc_room(
 ) -> Room:
     """Rings of rows for `lncc` on fixed images of that shape, to be made once and used in every call."""
     reach = _reach(radius, shape, window)
-    every = [each.tiles for each in spans or [whole_spans(shape, radius)]]
-    workers = min(numba.get_num_threads(), max(map(len, every)))
-    rows, W, K = max(most_rows(tiles, 2 * reach[1], shape[1]) for tiles in every), shape[2], 2 * reach[0] + 1
+    every = spans or [whole_spans(shape, radius)]
+    workers = min(numba.get_num_threads(), max(len(each.tiles) for each in every))
+    rows = max(most_rows(each.tiles, 2 * reach[1], shape[1]) for each in every)
+    depth, _, W = shape
+    K = 2 * reach[0] + 1
     return (
         aligned((workers, K, rows, W)),
         aligned((workers, rows, SUMS, W), np.float64),
         aligned((workers, K, rows, ADJOINTS, W)),
         aligned((workers, rows, ADJOINTS, W), np.float64),
         aligned((workers, reach[0] + 1, rows, W)),
+        aligned((max(_seam_rows(each) for each in every), depth, W)),
     )
+
+
+def _seam_rows(spans: Spans) -> int:
+    return int(spans.seams.max(initial=-1)) + 1
 
 
 def _reach(radius: Sequence[int], shape: Sequence[int], window: str) -> Any:
@@ -330,8 +375,7 @@ def lncc(
         (window == "box", squared, exact, symmetric, gradient is not None),
         NO_GRADIENT if gradient is None else target(gradient),
         room,
-        spans.rows,
-        spans.tiles,
+        (*spans, np.flatnonzero(spans.seams >= 0)),
     )
 
 
@@ -339,5 +383,6 @@ def _check_room(room: Room, spans: Spans, shape: Sequence[int], reach: Sequence[
     """Raise unless the rings hold every tile."""
     workers, K, rows, width = room[0].shape
     most = most_rows(spans.tiles, 2 * reach[1], shape[1])
-    if workers < 1 or rows < most or 2 * reach[0] + 1 != K or width != shape[2]:
+    small = rows < most or room[-1].shape[0] < _seam_rows(spans) or room[-1].shape[1] != shape[0]
+    if workers < 1 or small or 2 * reach[0] + 1 != K or width != shape[2]:
         raise ValueError("the room was made for another image, window or spans")

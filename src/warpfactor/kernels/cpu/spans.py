@@ -16,7 +16,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from torch import Tensor
 
 from .jit import array, inline, mask_array, offset, serial
-from .tiles import make_tiles
+from .tiles import make_seams, make_tiles
 
 EDGE = 8  # spans begin and end at multiples of it: rests of a vector cost as much as whole ones
 
@@ -26,32 +26,39 @@ class Spans(NamedTuple):
 
     Attributes:
         rows: (D, H, 2) int64, first voxel of a row and the one after the last; equal where there is none.
-        tiles: what tiles.py makes of it.
+        tiles, seams: what tiles.py makes of it.
     """
 
     rows: Any
     tiles: Any
+    seams: Any
 
 
-def whole_spans(shape: Sequence[int], radius: Sequence[int]) -> Spans:
+def _spans(rows: Any, shape: Sequence[int], radius: Sequence[int], *, exact: bool) -> Spans:
+    tiles = make_tiles(rows[..., 1] - rows[..., 0], shape, radius, exact=exact)
+    return Spans(rows, tiles, make_seams(tiles, shape[1], (1 + exact) * radius[1]))
+
+
+def whole_spans(shape: Sequence[int], radius: Sequence[int], *, exact: bool = True) -> Spans:
     """Every voxel of every row."""
     depth, height, width = shape
     rows = np.zeros((depth, height, 2), np.int64)
     rows[..., 1] = width
-    return Spans(rows, make_tiles(rows[..., 1], shape, radius))
+    return _spans(rows, shape, radius, exact=exact)
 
 
 def check_spans(spans: Spans, shape: Sequence[int]) -> None:
     """Raise unless the spans lie inside images of that shape."""
     depth, height, width = shape
-    rows, tiles = spans
+    rows, tiles, seams = spans
     fits = rows.shape == (depth, height, 2) and rows.min() >= 0 and rows.max() <= width
     area = ((tiles[:, 1] - tiles[:, 0]) * (tiles[:, 3] - tiles[:, 2])).sum()
+    fits &= seams.shape == (height,)
     if not fits or tuple(tiles[:, 1::2].max(axis=0)) != (depth, height) or area != depth * height:
         raise ValueError("the spans were made for another image")
 
 
-def lncc_spans(fixed: Tensor, mask: Tensor | None, *, radius: Sequence[int], flat: float) -> Spans:
+def lncc_spans(fixed: Tensor, mask: Tensor | None, *, radius: Sequence[int], flat: float, exact: bool = True) -> Spans:
     """Spans that hold every voxel on which a window that counts, or its gradient, depends.
 
     Args:
@@ -59,10 +66,11 @@ def lncc_spans(fixed: Tensor, mask: Tensor | None, *, radius: Sequence[int], fla
         mask: of the same shape, 0 where a voxel does not count; None counts all.
         radius: of the windows.
         flat: variance that a window of the fixed image must exceed.
+        exact: whether neighbours' windows will be in the gradient; a cut between tiles costs less if they are not.
     """
     background = _background(fixed) if flat > 0 else math.nan
     if not math.isfinite(background):
-        return whole_spans(fixed.shape, radius)
+        return whole_spans(fixed.shape, radius, exact=exact)
     first, last = _shown(fixed, mask, background, math.sqrt(flat) / 2)
     width = fixed.shape[2]
     rz, ry, rx = (2 * r for r in radius)  # as far as a window's neighbours' windows
@@ -71,7 +79,7 @@ def lncc_spans(fixed: Tensor, mask: Tensor | None, *, radius: Sequence[int], fla
     high = np.minimum(-(-(most + rx) // EDGE) * EDGE, width)
     low[most == 0] = high[most == 0] = 0
     rows = np.stack([low, high], axis=-1)
-    return Spans(rows, make_tiles(high - low, fixed.shape, radius))
+    return _spans(rows, fixed.shape, radius, exact=exact)
 
 
 def _most_around(values: Any, rz: int, ry: int) -> Any:

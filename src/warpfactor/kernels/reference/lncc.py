@@ -25,13 +25,14 @@ def lncc_room(
     return None
 
 
-def lncc_spans(fixed: Tensor, mask: Tensor | None, *, radius: Sequence[int], flat: float) -> object:
+def lncc_spans(fixed: Tensor, mask: Tensor | None, *, radius: Sequence[int], flat: float, exact: bool = True) -> object:
     """Where windows of the fixed image can count at all; made once for `lncc`, which is then faster, not different.
 
     Args:
         fixed, mask: as in `lncc`.
         radius: of the window.
         flat: variance that a window of the fixed image must exceed.
+        exact: as in the calls of `lncc` that it is for; another value makes those slower, not different.
     """
     return None
 
