@@ -3,6 +3,10 @@
 `select` is the only place that chooses between them; callers hold the module it returns and pass it down.
 """
 
+# isort: off
+from . import sources  # first, before a kernel is read
+
+# isort: on
 import importlib
 from types import ModuleType
 
@@ -21,9 +25,12 @@ def select(device: str | torch.device = "cpu", backend: str = "auto") -> ModuleT
     if backend == "cpu" and kind != "cpu":
         raise InputError(f"Backend 'cpu' cannot work on device {device}; use backend 'reference' or device 'cpu'")
     name = backend if backend != "auto" else ("cpu" if kind == "cpu" else "reference")
-    return importlib.import_module(f"warpfactor.kernels.{name}")
+    return importlib.import_module(f"{__package__}.{name}")
 
 
 def name_of(ops: ModuleType) -> str:
     """The backend's name, as recorded in results."""
     return ops.__name__.rsplit(".", 1)[-1]
+
+
+__all__ = ["BACKENDS", "name_of", "select", "sources"]

@@ -1,5 +1,6 @@
 """Fused CPU kernels in Numba, with the signatures and meaning of `warpfactor.kernels.reference`."""
 
+from ..sources import are_steady
 from .compose import compose
 from .descent import adam, descend, norms, tile
 from .field import invert, jacobian_determinant, resize, round_trip
@@ -13,6 +14,8 @@ from .shrink import shrink
 from .smooth import smooth_box, smooth_gaussian
 from .spans import lncc_spans
 from .statistics import percentiles, tally
+
+are_steady()  # now that all kernels are imported
 
 __all__ = [
     "adam",

@@ -29,11 +29,11 @@ from numba.core.serialize import dumps
 from numba.misc.appdirs import AppDirs
 
 from warpfactor import __version__
+from warpfactor.kernels.sources import IMPORTED, are_steady, digest
 
 SUFFIX = ".kernel"
 OUTDATED_SECONDS = 7 * 24 * 3600  # when files of other sources are removed; two checkouts may share a folder
 _DIGEST = hashlib.sha256().digest_size
-SOURCES = Path(__file__).parents[1]
 _own = Path(__file__).parent / "__pycache__"
 writing = threading.Lock()  # held while a file is written: who ends the process takes it first
 
@@ -42,15 +42,16 @@ class KernelCache:
     """What Numba asks of the cache of one kernel."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        # Now, while the sources on disk are those that were imported: they may be others when a kernel is first called.
-        self._module, self._name, self._sources = function.__module__, function.__qualname__, stamp()
+        self._module, self._name = function.__module__, function.__qualname__
 
     @property
     def cache_path(self) -> str:
         return str(folders()[0])
 
     def load_overload(self, signature: Any, target: Any) -> Any:
-        """The compiled kernel, or None if no folder has it."""
+        """The compiled kernel, or None if no folder has it or nobody knows which sources it should be of."""
+        if not are_steady():
+            return None
         rtsys.initialize(target)  # all that loading needs; a refresh imports what a compiler needs, for half a second
         name = self._file_name(signature, target.codegen())
         for folder in folders():
@@ -62,9 +63,9 @@ class KernelCache:
     def save_overload(self, signature: Any, compiled: Any) -> None:
         """Keep a compiled kernel in the first folder that takes it.
 
-        Not if the sources have changed since: some modules may have been imported before, others after that.
+        Not if the sources have changed: some modules may have been imported before, others after that.
         """
-        if compiled.lifted or compiled.library.has_dynamic_globals or digest() != self._sources:
+        if compiled.lifted or compiled.library.has_dynamic_globals or not are_steady() or digest() != IMPORTED:
             return
         *parts, environments = compiled._reduce()
         # One without constants is never looked at, and loading it imports what a compiler needs, for a quarter second.
@@ -79,7 +80,7 @@ class KernelCache:
     def _file_name(self, signature: Any, codegen: Any) -> str:
         seen = f"{signature} {codegen.magic_tuple()} {importlib.metadata.version('llvmlite')} {_options()}"
         call = hashlib.sha256(seen.encode()).hexdigest()[:16]
-        return f"{self._module.rpartition('.')[2]}.{self._name}-{self._sources[:16]}-{call}{SUFFIX}"
+        return f"{self._module.rpartition('.')[2]}.{self._name}-{IMPORTED[:16]}-{call}{SUFFIX}"
 
 
 def _options() -> list[Any]:
@@ -122,26 +123,12 @@ def folders() -> tuple[Path, ...]:
 
 def holdings() -> dict[Path, int]:
     """How many kernels each folder has that can still be used."""
-    return {folder: len(list(folder.glob(f"*-{stamp()[:16]}-*{SUFFIX}"))) for folder in folders()}
+    return {folder: len(list(folder.glob(f"*-{IMPORTED[:16]}-*{SUFFIX}"))) for folder in folders()}
 
 
 def is_empty() -> bool:
     """Whether no folder has a kernel that can be used, and one will take some."""
     return not any(holdings().values()) and any(_takes_files(folder) for folder in folders())
-
-
-@functools.cache
-def stamp() -> str:
-    """The digest of the sources when it was first asked for."""
-    return digest()
-
-
-def digest() -> str:
-    """Of the sources of all kernels: each may have others compiled into it."""
-    found = hashlib.sha256()
-    for path in sorted(SOURCES.rglob("*.py")):  # none if installed without sources: the version has to do
-        found.update(path.name.encode() + path.read_bytes())
-    return found.hexdigest()
 
 
 def _read(path: Path) -> bytes | None:
