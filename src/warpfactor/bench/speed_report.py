@@ -34,7 +34,7 @@ recipe `paper` (LNCC window 7), default is the recipe of that name (window 5, sy
 Greedy's iteration is the difference of two runs at full resolution, its memory that of its whole run.
 
 What is measured in turn is of one process, in which everything has a turn of three iterations before anything has its
-next; the least median of seven turns holds.
+next; the least median of fifteen turns (windows) or seven (sizes) holds.
 """
 
 
