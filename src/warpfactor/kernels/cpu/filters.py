@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from .jit import inline, offset, ordered, serial
+from .running import LANES, sum_on
 
 
 def gaussian_taps(radius: int) -> Any:
@@ -42,18 +43,27 @@ def _large_windows(lines, r, out, x0, x1):  # type: ignore[no-untyped-def]
     """The same for three lines and any r, as running sums; three of them do not wait for each other."""
     a, b, c = lines[0], lines[1], lines[2]
     p, q, s = out[0], out[1], out[2]
-    one, size = offset(1), offset(2 * r)
+    one, size, lanes = offset(1), offset(2 * r), offset(LANES)
     t, u, v = 0.0, 0.0, 0.0
     for x in range(x0, x0 + size + one):
         t += a[x]
         u += b[x]
         v += c[x]
     p[x0], q[x0], s[x0] = t, u, v
-    for x in range(x0 + one, x1):
+    for x in range(x0 + one, min(x0 + lanes, x1)):
         t += a[x + size] - a[x - one]
         u += b[x + size] - b[x - one]
         v += c[x + size] - c[x - one]
         p[x], q[x], s[x] = t, u, v
+    left = x0 + lanes
+    if left + lanes <= x1:
+        sum_on(a, size, p, x0, x1)
+        sum_on(b, size, q, x0, x1)
+        left = sum_on(c, size, s, x0, x1)
+    for x in range(left, x1):
+        p[x] = p[x - one] + (a[x + size] - a[x - one])
+        q[x] = q[x - one] + (b[x + size] - b[x - one])
+        s[x] = s[x - one] + (c[x + size] - c[x - one])
 
 
 @serial
