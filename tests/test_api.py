@@ -194,6 +194,13 @@ def test_a_wrong_mask_is_refused(images, made):
         wf.register(*images, moving_mask=wf.Image(torch.ones((2, *GRID.shape)), GRID))
 
 
+@pytest.mark.parametrize("name", ["fixed_mask", "moving_mask"])
+def test_a_mask_with_reversed_axes_is_refused(name, made):
+    pair = [part.numpy()[2:, 1:] for part in (made.fixed, made.moving)]
+    with pytest.raises(wf.InputError, match=r"mask: .* axes look reversed, .* pass array\.T\."):
+        wf.register(*pair, **{name: made.mask.numpy()[2:, 1:].T})
+
+
 def test_channels_are_registered_together(images, made):
     fixed, moving = images
     second = [wf.Image(part.data.square(), part.grid, "squared") for part in images]

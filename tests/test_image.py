@@ -1,5 +1,7 @@
 """Image: from arrays and from the image objects of other packages."""
 
+import re
+
 import nibabel
 import numpy as np
 import pytest
@@ -57,6 +59,41 @@ def test_arrays_take_spacing_in_array_order() -> None:
     assert image.grid.spacing_mm == (3, 2, 1)
     assert image.data.dtype == torch.float32
     assert from_any(np.zeros((4, 5))).grid.ndim == 2
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 5), (1, 3, 4, 5), (2, 3, 4, 5)])
+def test_an_array_has_the_axes_of_its_grid(shape: tuple[int, ...], generator: torch.Generator) -> None:
+    array = torch.rand(shape, generator=generator)
+    image = Image.from_array(array, grid=Grid.from_spacing((3, 4, 5)))
+    assert torch.equal(image.data, array if array.ndim == 4 else array[None])
+
+
+@pytest.mark.parametrize("shape", [(4, 5), (1, 4, 5), (2, 4, 5), (2, 1, 4, 5)])
+@pytest.mark.parametrize("grid", [Grid.from_spacing((4, 5)), Grid.from_spacing((1, 4, 5))])
+def test_an_array_of_one_slice_needs_no_z_axis(shape: tuple[int, ...], grid: Grid, generator: torch.Generator) -> None:
+    array = torch.rand(shape, generator=generator)
+    image = Image.from_array(array, grid=grid)
+    assert torch.equal(image.data, array.reshape(-1, 1, 4, 5))
+
+
+@pytest.mark.parametrize(
+    ("shape", "grid"), [((5, 4, 3), (3, 4, 5)), ((5, 4, 3, 2), (3, 4, 5)), ((5, 4, 1), (1, 4, 5)), ((5, 4), (4, 5))]
+)
+def test_reversed_axes_are_refused_with_a_remedy(shape: tuple[int, ...], grid: tuple[int, ...]) -> None:
+    array, space = np.zeros(shape), Grid.from_spacing(grid)
+    both = f"{re.escape(str(shape))} does not fit a grid of {re.escape(str(space.shape))}"
+    with pytest.raises(InputError, match=rf"mask: an array of shape {both}; its axes look reversed.* pass array.T\.$"):
+        Image.from_array(array, grid=space, name="mask")
+    order = tuple(reversed(range(len(shape))))
+    with pytest.raises(InputError, match=rf"look reversed.* pass array.permute{re.escape(str(order))}\.$"):
+        Image.from_array(torch.from_numpy(array), grid=space)
+    assert Image.from_array(array.T, grid=space).data.shape[1:] == space.shape
+
+
+@pytest.mark.parametrize("shape", [(4, 3, 5), (60,), (3, 20), (1, 1, 3, 4, 5), (3, 4, 5, 2), (3, 4, 6)])
+def test_other_shapes_are_refused_though_their_voxels_are_as_many(shape: tuple[int, ...]) -> None:
+    with pytest.raises(InputError, match=r"does not fit a grid of \(3, 4, 5\); its axes must be those of the grid"):
+        Image.from_array(np.zeros(shape), grid=Grid.from_spacing((3, 4, 5)))
 
 
 def test_unsigned_and_big_endian_arrays_are_read() -> None:

@@ -58,10 +58,10 @@ class Image:
         grid: Grid | None = None,
         name: str = "array",
     ) -> Image:
-        """Float32 image from an array or tensor (H, W) or (D, H, W), or (C, D, H, W) with `grid`.
+        """Float32 image from an array or tensor (H, W) or (D, H, W); with `grid` there may be channels before these.
 
         Args:
-            array: anything numpy can read, in array order.
+            array: anything numpy can read, in array order. With `grid` its axes are those of the grid, (z, y, x).
             spacing_mm: per array axis (z, y, x), or one for all. Origin zero, axis-aligned.
             grid: instead of `spacing_mm`, when origin or direction matter.
         """
@@ -75,10 +75,9 @@ class Image:
             grid = Grid.from_spacing(tuple(data.shape), 1.0 if spacing_mm is None else spacing_mm)
         if data.is_complex():
             raise InputError(f"{name}: the array has complex values; take their magnitude or phase first.")
-        channels = data.shape[0] if data.ndim == 4 else 1
-        if data.numel() != channels * grid.voxel_count:
-            raise InputError(f"{name}: an array of shape {tuple(data.shape)} does not fit a grid of {grid.shape}.")
-        return cls(data.reshape(channels, *grid.shape).to(torch.float32).contiguous(), grid, name)
+        if not _fits(tuple(data.shape), grid):
+            raise InputError(_misfit(values, grid, name))
+        return cls(data.reshape(-1, *grid.shape).to(torch.float32).contiguous(), grid, name)
 
     @classmethod
     def from_sitk(cls, image: Any, *, name: str = "SimpleITK image") -> Image:
@@ -136,6 +135,23 @@ class Image:
         raise InputError(
             f"{self.name} does not lie on the grid of its image: {apart}; resample it to that image first."
         )
+
+
+def _fits(shape: tuple[int, ...], grid: Grid) -> bool:
+    """Whether an array has the axes of the grid, with or without channels before them; one slice needs no z axis."""
+    axes = (grid.shape, grid.shape[1:]) if grid.shape[0] == 1 else (grid.shape,)
+    return shape in axes or shape[1:] in axes
+
+
+def _misfit(values: Any, grid: Grid, name: str) -> str:
+    """What is wrong with an array that does not fit, and what to do."""
+    shape = tuple(values.shape)
+    if _fits(shape[::-1], grid):
+        turned = f"permute{tuple(reversed(range(len(shape))))}" if isinstance(values, Tensor) else "T"
+        advice = f"its axes look reversed, (x, y, z) instead of (z, y, x): pass array.{turned}"
+    else:
+        advice = "its axes must be those of the grid, (z, y, x), with channels before them"
+    return f"{name}: an array of shape {shape} does not fit a grid of {grid.shape}; {advice}."
 
 
 def _sizes(grid: Grid) -> str:
