@@ -12,7 +12,7 @@ from numba import prange
 from torch import Tensor
 
 from .field import field_strides, vector_at
-from .jit import array, exclusive, offset, parallel, serial, target
+from .jit import array, check_field, exclusive, offset, parallel, serial, target
 
 BLOCK = 1024  # voxels in rows that follow each other and are composed at once
 GROUPS = 64  # of blocks; each has its buffers
@@ -120,6 +120,8 @@ def compose(warp: Tensor, step: Tensor, *, scale: float = 1.0, out: Tensor | Non
     """x -> s step(x) + warp(x + s step(x)); `out` may be `step`; see the reference."""
     result = torch.empty_like(warp, memory_format=torch.contiguous_format) if out is None else out
     shape = tuple(warp.shape[1:])
+    for name, field in (("warp", warp), ("step", step), ("out", result)):
+        check_field(name, field, shape)
     fields = (array(warp).reshape(3, -1), array(step).reshape(3, -1), target(result).reshape(3, -1))
     _compose(fields[0], shape, field_strides(warp), fields[1], np.float32(scale), fields[2])
     return result

@@ -10,7 +10,7 @@ from torch import Tensor
 from warpfactor.kernels.reference import descent as reference
 
 from .filters import column_sums, padded, plane_sums, row_sums
-from .jit import array, exclusive, inline, parallel, serial, target
+from .jit import array, check_field, exclusive, inline, parallel, serial, target
 
 FORMS = {"pointwise": 0, "root": 1, "plain": 2}
 BLOCKS = 6  # entries of a symmetric 3x3 matrix: zz, zy, zx, yy, yx, xx
@@ -260,6 +260,7 @@ def _single(weights: Sequence[float]) -> Any:
 @exclusive
 def norms(gradient: Tensor, weights: Sequence[float]) -> tuple[float, float, float]:
     """Σ |ĝ|², Σ |ĝ| and the number of voxels that have a gradient; see the reference."""
+    check_field("gradient", gradient)
     squares, lengths, count = _norms(array(gradient), _single(weights)).sum(1)
     return float(squares), float(lengths), float(count)
 
@@ -271,6 +272,7 @@ def descend(
     """Gradient -> step by a pointwise formula, in place; see the reference."""
     if form not in FORMS:
         raise ValueError(f"unknown form {form!r}; use 'pointwise', 'root' or 'plain'")
+    check_field("gradient", gradient)
     return _summary(_descend(target(gradient), FORMS[form], damping, _single(weights), residual))
 
 
@@ -284,6 +286,7 @@ def tile(
     residual: float = 1.0,
 ) -> tuple[float, float]:
     """Gradient -> step with curvature pooled over a window, in place; see the reference."""
+    check_field("gradient", gradient)
     edges: Any = tuple(min(int(k), 2 * n - 1) for k, n in zip(size, gradient.shape[1:], strict=True))
     stats = _tile(array(gradient), edges, float(damping), _single(weights), float(residual), np.ones(1))
     return _summary(stats.reshape(2, -1))
@@ -301,6 +304,8 @@ def adam(
     weights: Sequence[float],
 ) -> tuple[float, float]:
     """Gradient -> Adam's step, in place, with its two moments; see the reference."""
+    for name, field in (("gradient", gradient), ("first", first), ("second", second)):
+        check_field(name, field, gradient.shape[1:])
     corrections = (1 / (1 - betas[0] ** number), 1 / (1 - betas[1] ** number))
     fields = target(gradient), target(first), target(second)
     return _summary(_adam(*fields, betas, corrections, epsilon, _single(weights)))

@@ -11,7 +11,7 @@ from torch import Tensor
 from warpfactor.kernels.fields import new_field
 from warpfactor.kernels.reference.field import FIXED_POINT, SINGULAR, Matrix
 
-from .jit import array, exclusive, inline, parallel, serial, split, strides, target, value, value_gradient
+from .jit import array, check_field, exclusive, inline, parallel, serial, split, strides, target, value, value_gradient
 
 
 @inline
@@ -176,6 +176,8 @@ def field_strides(field: Tensor) -> tuple[int, int, int]:
 @exclusive
 def round_trip(first: Tensor, second: Tensor, gram: Matrix) -> tuple[Tensor, Tensor]:
     """Length of first(x) + second(x + first(x)), and where x + first(x) is inside the grid; see the reference."""
+    check_field("first", first)
+    check_field("second", second, first.shape[1:])
     lengths = torch.empty(first.shape[1:], dtype=first.dtype)
     stays = torch.empty(first.shape[1:], dtype=torch.bool)
     entries: Any = tuple(np.float32(gram[a][b]) for a, b in ((0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2)))
@@ -196,6 +198,7 @@ def resize(field: Tensor, shape: Sequence[int], scale: Sequence[float], offset: 
 @exclusive
 def jacobian_determinant(displacement: Tensor) -> Tensor:
     """det(I + du/dx) per voxel; see the reference."""
+    check_field("displacement", displacement)
     out = torch.empty(displacement.shape[1:], dtype=displacement.dtype)
     _jacobian(array(displacement), target(out))
     return out
@@ -206,6 +209,9 @@ def invert(
     displacement: Tensor, *, start: Tensor | None = None, iterations: int = 50, tolerance: float = 1e-3
 ) -> tuple[Tensor, Tensor]:
     """Displacement v with v(x) + u(x + v(x)) = 0, and what is left of that sum; see the reference."""
+    check_field("displacement", displacement)
+    if start is not None:
+        check_field("start", start, displacement.shape[1:])
     v = (-displacement if start is None else start.clone()).contiguous()
     residual = torch.empty(displacement.shape[1:], dtype=displacement.dtype)
     _invert(array(displacement), field_strides(displacement), target(v), iterations, tolerance, target(residual))

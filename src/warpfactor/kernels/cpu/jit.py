@@ -1,4 +1,4 @@
-"""How every CPU kernel is compiled, and the interpolation primitives they share.
+"""How every CPU kernel is compiled, what becomes of its tensors, and the interpolation primitives they share.
 
 Fast-math flags allow fused and reassociated arithmetic but keep NaN and infinity meaningful. Kernels are parallel over
 rows, planes or tiles whose results do not depend on each other, and sums are taken in each of them and then in a fixed
@@ -42,7 +42,7 @@ inline = njit(fastmath=FLAGS, error_model="numpy", inline="always")
 offset = numba.uint64  # type of indices that are sums, see filters.py
 
 NO_MASK = np.ones((1, 1, 1), np.uint8)
-NO_GRADIENT = np.zeros((3, 1, 1, 1), np.float32)
+NO_FIELD = np.zeros((3, 1, 1, 1), np.float32)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -73,13 +73,56 @@ def target(tensor: torch.Tensor) -> Any:
     return array(tensor)
 
 
-def mask_array(mask: torch.Tensor | None) -> Any:
-    """A mask as uint8 array; a single one stands for no mask (kernels test its size)."""
-    return NO_MASK if mask is None else array(mask.to(torch.uint8))
+def check_shape(name: str, tensor: torch.Tensor, shape: tuple[int, ...]) -> None:
+    """Raise unless the tensor has that shape: compiled code would read and write beyond its end."""
+    if tensor.shape != shape:
+        raise ValueError(f"{name} has shape {tuple(tensor.shape)}, but {tuple(shape)} is needed; give one that has it")
+
+
+def check_field(name: str, field: torch.Tensor, shape: tuple[int, ...] | None = None) -> None:
+    """Raise unless the tensor has three components, on a grid of that shape if one is given."""
+    check_shape(name, field, (3, *(field.shape[1:] if shape is None else shape)))
+
+
+def mask_array(name: str, mask: torch.Tensor | None, image: torch.Tensor) -> Any:
+    """A mask of the image as uint8 array; a single one stands for no mask (kernels test its size)."""
+    if mask is None:
+        return NO_MASK
+    check_shape(name, mask, image.shape)
+    return array(mask.to(torch.uint8))
+
+
+def gradient_array(gradient: torch.Tensor | None, shape: tuple[int, ...]) -> Any:
+    """The gradient on a grid of that shape, to be written; a single vector stands for none."""
+    if gradient is None:
+        return NO_FIELD
+    check_field("gradient", gradient, shape)
+    return target(gradient)
+
+
+def pair_arrays(
+    fixed: torch.Tensor,
+    moving: torch.Tensor,
+    displacement: torch.Tensor,
+    matrix: torch.Tensor,
+    fixed_mask: torch.Tensor | None,
+    moving_mask: torch.Tensor | None,
+) -> Any:
+    """What every cost of a warp reads, in the order in which its kernel takes it."""
+    check_field("displacement", displacement, fixed.shape)
+    return (
+        array(fixed),
+        volume(moving),
+        array(displacement),
+        matrix_array(matrix, moving, fixed.shape[0]),
+        mask_array("fixed_mask", fixed_mask, fixed),
+        mask_array("moving_mask", moving_mask, moving).reshape(-1),
+    )
 
 
 def matrix_array(matrix: torch.Tensor, image: torch.Tensor, depth: int) -> Any:
     """The matrix in double precision; between two single slices every point stays in the plane."""
+    check_shape("matrix", matrix, (3, 4))
     A = np.array(matrix.detach().cpu().numpy(), dtype=np.float64)
     if image.shape[0] == 1 and depth == 1:
         A[0] = 0.0

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from .cache import kept
 from .jit import array, exclusive, is_inside, locate, matrix_array, target
-from .sample import NO_FIELD, field_at
+from .sample import field_at, place
 
 strict = kept(njit(parallel=True, error_model="numpy", nogil=True))
 
@@ -78,11 +78,7 @@ def sample_labels(
     outside: float = 0.0,
 ) -> Tensor:
     """The label whose corners weigh most at p = matrix (x + u(x)) for every voxel x; see the reference."""
-    moved = displacement is not None
-    field = array(displacement) if displacement is not None else NO_FIELD
-    out_shape = tuple(displacement.shape[1:]) if displacement is not None else shape
-    if out_shape is None:
-        raise TypeError("sample_labels needs a displacement or the shape of the result")
+    field, moved, out_shape = place(displacement, shape)
     out = torch.empty(out_shape, dtype=labels.dtype)
     fill: Any = array(labels).dtype.type(outside)
     _vote(array(labels), field, moved, matrix_array(matrix, labels, out_shape[0]), fill, target(out))

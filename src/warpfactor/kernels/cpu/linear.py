@@ -10,7 +10,7 @@ import torch
 from numba import prange
 from torch import Tensor
 
-from .jit import array, exclusive, mask_array, matrix_array, parallel, serial, volume
+from .jit import array, check_field, exclusive, mask_array, matrix_array, parallel, serial, volume
 from .warp import CHUNKS, gradient_row, mask_row, place_row, scratch
 
 SUMS = 6  # w, F, M, FF, MM, FM
@@ -119,7 +119,7 @@ def affine_moments(
     depth, height, _ = fixed.shape
     rows = np.empty((depth, height, SUMS + SLOPES + PRODUCTS))
     A = matrix_array(matrix, moving, depth)
-    masks = mask_array(fixed_mask), mask_array(moving_mask).reshape(-1)
+    masks = mask_array("fixed_mask", fixed_mask, fixed), mask_array("moving_mask", moving_mask, moving).reshape(-1)
     _moments(array(fixed), volume(moving), A, *masks, rows)
     slopes = _with_position(rows[..., SUMS : SUMS + SLOPES].reshape(depth, height, 9, 2)).reshape(3, 12)
     products = _products(rows[..., SUMS + SLOPES :].reshape(depth, height, 6, 3))
@@ -133,6 +133,7 @@ def affine_moments(
 @exclusive
 def affine_gradient(gradient: Tensor) -> tuple[Tensor, Tensor]:
     """Sums of a gradient times position, and of their products; see the reference."""
+    check_field("gradient", gradient)
     _, depth, height, _ = gradient.shape
     rows = np.empty((depth, height, 3, 2))
     products = np.empty((depth, height, PRODUCTS))

@@ -27,19 +27,7 @@ from torch import Tensor
 from ..fields import aligned
 from .correlate import ADJOINTS, SUMS, correlate, force_row
 from .filters import gaussian_taps, window_rows
-from .jit import (
-    NO_GRADIENT,
-    array,
-    exclusive,
-    inline,
-    mask_array,
-    matrix_array,
-    offset,
-    parallel,
-    serial,
-    target,
-    volume,
-)
+from .jit import exclusive, gradient_array, inline, offset, pair_arrays, parallel, serial
 from .spans import Spans, check_spans, clear_beyond, either, hulls, span_of, whole_spans
 from .sums import along_y, replace_maps, replace_products, weigh_maps, weigh_products
 from .tiles import most_rows, widened
@@ -363,17 +351,12 @@ def lncc(
         room = lncc_room(fixed.shape, radius, window, [spans])
     _check_room(room, spans, fixed.shape, reach)
     return _lncc(
-        array(fixed),
-        volume(moving),
-        array(displacement),
-        matrix_array(matrix, moving, fixed.shape[0]),
-        mask_array(fixed_mask),
-        mask_array(moving_mask).reshape(-1),
+        *pair_arrays(fixed, moving, displacement, matrix, fixed_mask, moving_mask),
         reach,
         tuple(gaussian_taps(r) for r in reach),
         flat,
         (window == "box", squared, exact, symmetric, gradient is not None),
-        NO_GRADIENT if gradient is None else target(gradient),
+        gradient_array(gradient, fixed.shape),
         room,
         (*spans, np.flatnonzero(spans.seams >= 0)),
     )

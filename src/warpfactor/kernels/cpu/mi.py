@@ -11,7 +11,7 @@ import numpy as np
 from numba import prange
 from torch import Tensor
 
-from .jit import array, exclusive, inline, mask_array, matrix_array, parallel, serial, target, volume
+from .jit import exclusive, gradient_array, inline, pair_arrays, parallel, serial
 from .warp import NOTHING, multiply_row, sample_row, scratch
 
 CHUNKS = 16  # of rows; fixed, so that the result does not depend on the number of threads
@@ -147,16 +147,11 @@ def mi(
     moving_mask: Tensor | None = None,
 ) -> tuple[float, float]:
     """Count times (log bins - mutual information), count, and the derivative of that total; see the reference."""
-    images = (
-        array(fixed),
-        volume(moving),
-        array(displacement),
-        matrix_array(matrix, moving, fixed.shape[0]),
-    )
-    masks = (mask_array(fixed_mask), mask_array(moving_mask).reshape(-1))
+    pair = pair_arrays(fixed, moving, displacement, matrix, fixed_mask, moving_mask)
+    out = gradient_array(gradient, fixed.shape)
     lo_f, k_f = fixed_range[0], 1.0 / (fixed_range[1] - fixed_range[0])
     lo_m, k_m = moving_range[0], 1.0 / (moving_range[1] - moving_range[0])
-    joint = _histogram(*images, *masks, bins, lo_f, k_f, lo_m, k_m).sum(0)
+    joint = _histogram(*pair, bins, lo_f, k_f, lo_m, k_m).sum(0)
     count = float(joint.sum())
     if count <= 0:
         if gradient is not None:
@@ -164,5 +159,5 @@ def mi(
         return 0.0, 0.0
     nats, table = information(joint / count)
     if gradient is not None:
-        _gradient(*images, *masks, table, lo_f, k_f, lo_m, k_m, target(gradient))
+        _gradient(*pair, table, lo_f, k_f, lo_m, k_m, out)
     return count * (math.log(bins) - nats), count

@@ -4,7 +4,7 @@ import numpy as np
 from numba import prange
 from torch import Tensor
 
-from .jit import NO_GRADIENT, array, exclusive, mask_array, matrix_array, parallel, serial, target, volume
+from .jit import exclusive, gradient_array, pair_arrays, parallel, serial
 from .warp import CHUNKS, NOTHING, multiply_row, sample_row, scratch, symmetrize_row
 
 TINY = np.float32(1e-20)  # as in the reference
@@ -88,16 +88,11 @@ def mse(
 ) -> tuple[float, float]:
     """Sum of squared differences, count, and the derivative of the sum by the displacement; see the reference."""
     return _mse(
-        array(fixed),
-        volume(moving),
-        array(displacement),
-        matrix_array(matrix, moving, fixed.shape[0]),
-        mask_array(fixed_mask),
-        mask_array(moving_mask).reshape(-1),
+        *pair_arrays(fixed, moving, displacement, matrix, fixed_mask, moving_mask),
         (float(alike[0]), float(alike[1])),
         symmetric,
         np.float32(0.0 if demons is None else demons),
         tuple(np.float32(w) for w in lengths),
         gradient is not None,
-        NO_GRADIENT if gradient is None else target(gradient),
+        gradient_array(gradient, fixed.shape),
     )

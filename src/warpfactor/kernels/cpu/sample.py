@@ -1,5 +1,6 @@
 """CPU forms of `sample` and `sample_gradient`: one pass over rows, coordinates in double precision."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -7,10 +8,20 @@ import torch
 from numba import prange
 from torch import Tensor
 
-from .jit import array, exclusive, inline, is_inside, locate, matrix_array, parallel, target, volume
+from .jit import (
+    NO_FIELD,
+    array,
+    check_field,
+    exclusive,
+    inline,
+    is_inside,
+    locate,
+    matrix_array,
+    parallel,
+    target,
+    volume,
+)
 from .warp import CHUNKS, gradient_row, place_row, scratch, value_row
-
-NO_FIELD = np.zeros((3, 1, 1, 1), np.float32)
 
 
 @inline
@@ -78,6 +89,16 @@ def _gradient(image, u, A, outside, out, grad, inside):  # type: ignore[no-untyp
                 inside[z, y, x] = weight[x] > 0.0
 
 
+def place(displacement: Tensor | None, shape: Sequence[int] | None) -> tuple[Any, bool, tuple[int, ...]]:
+    """The field, whether there is one, and the shape of what is sampled."""
+    if displacement is not None:
+        check_field("displacement", displacement)
+        return array(displacement), True, tuple(displacement.shape[1:])
+    if shape is None:
+        raise TypeError("sampling needs a displacement or the shape of the result")
+    return NO_FIELD, False, tuple(shape)
+
+
 @exclusive
 def sample(
     image: Tensor,
@@ -89,11 +110,7 @@ def sample(
     outside: float = 0.0,
 ) -> Tensor:
     """Image value at p = matrix (x + u(x)) for every voxel x of the fixed grid; see the reference."""
-    moved = displacement is not None
-    field = array(displacement) if displacement is not None else NO_FIELD
-    out_shape = tuple(displacement.shape[1:]) if displacement is not None else shape
-    if out_shape is None:
-        raise TypeError("sample needs a displacement or the shape of the result")
+    field, moved, out_shape = place(displacement, shape)
     out = torch.empty(out_shape, dtype=image.dtype)
     A = matrix_array(matrix, image, out_shape[0])
     fill: Any = array(image).dtype.type(outside)
@@ -111,6 +128,7 @@ def sample_gradient(
     image: Tensor, displacement: Tensor, matrix: Tensor, *, outside: float = 0.0
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Value, its derivative by the displacement, and whether the point is inside; see the reference."""
+    check_field("displacement", displacement)
     shape = tuple(displacement.shape[1:])
     out = torch.empty(shape, dtype=image.dtype)
     grad = torch.empty((3, *shape), dtype=image.dtype)

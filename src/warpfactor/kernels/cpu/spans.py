@@ -68,10 +68,11 @@ def lncc_spans(fixed: Tensor, mask: Tensor | None, *, radius: Sequence[int], fla
         flat: variance that a window of the fixed image must exceed.
         exact: whether neighbours' windows will be in the gradient; a cut between tiles costs less if they are not.
     """
+    where = mask_array("mask", mask, fixed)
     background = _background(fixed) if flat > 0 else math.nan
     if not math.isfinite(background):
         return whole_spans(fixed.shape, radius, exact=exact)
-    first, last = _shown(fixed, mask, background, math.sqrt(flat) / 2)
+    first, last = _shown(fixed, where, background, math.sqrt(flat) / 2)
     width = fixed.shape[2]
     rz, ry, rx = (2 * r for r in radius)  # as far as a window's neighbours' windows
     least, most = -_most_around(-first, rz, ry), _most_around(last, rz, ry)
@@ -91,16 +92,16 @@ def _most_around(values: Any, rz: int, ry: int) -> Any:
     return values
 
 
-def _shown(fixed: Tensor, mask: Tensor | None, background: float, limit: float) -> tuple[Any, Any]:
+def _shown(fixed: Tensor, mask: Any, background: float, limit: float) -> tuple[Any, Any]:
     """Per row the first voxel that differs from the background by more than `limit`, and the one after the last."""
     depth, height, width = fixed.shape
-    image, where = array(fixed), mask_array(mask)
+    image = array(fixed)
     first = np.full((depth, height), width, np.int64)
     last = np.zeros((depth, height), np.int64)
     for z in range(depth):
         shown = (image[z] > background + limit) | (image[z] < background - limit)
-        if mask is not None:
-            shown &= where[z] > 0
+        if mask.size > 1:
+            shown &= mask[z] > 0
         rows = shown.any(axis=1)
         first[z, rows] = shown[rows].argmax(axis=1)
         last[z, rows] = width - shown[rows, ::-1].argmax(axis=1)

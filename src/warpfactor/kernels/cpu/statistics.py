@@ -14,7 +14,7 @@ from torch import Tensor
 
 from warpfactor.kernels.reference.statistics import Tally, neighbours
 
-from .jit import NO_MASK, array, exclusive, inline, parallel, serial
+from .jit import NO_MASK, array, check_shape, exclusive, inline, parallel, serial
 
 CHUNK = 1 << 16  # values that are summed before sums are added; fixed, so that threads do not matter
 PARTS = 4  # histograms that are filled side by side
@@ -132,8 +132,7 @@ def _flat_mask(mask: Tensor | None, values: Tensor) -> Any:
     """The mask of the values as bytes in a row; a bool tensor is not copied for it."""
     if mask is None:
         return NO_MASK.ravel()
-    if mask.numel() != values.numel():
-        raise ValueError(f"a mask of {tuple(mask.shape)} does not fit values of {tuple(values.shape)}")
+    check_shape("mask", mask, values.shape)
     return array(mask if mask.dtype == torch.bool else mask.to(torch.uint8)).ravel().view(np.uint8)
 
 

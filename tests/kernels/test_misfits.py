@@ -1,0 +1,110 @@
+"""A tensor whose shape does not fit the others is refused before compiled code can read or write beyond its end."""
+
+import pytest
+import torch
+
+from warpfactor.kernels import cpu
+
+FIXED, MOVING = (5, 6, 7), (4, 6, 8)
+WEIGHTS = (1.0, 1.0, 1.0)
+ALONE = {"lncc_room", "resize", "shrink", "smooth_box", "smooth_gaussian"}  # nothing there has to fit another tensor
+
+
+def image(shape=FIXED):
+    return torch.ones(shape)
+
+
+def mask(shape=FIXED):
+    return torch.ones(shape, dtype=torch.uint8)
+
+
+def field():
+    return torch.zeros((3, *FIXED))
+
+
+def matrix():
+    return torch.eye(3, 4, dtype=torch.float64)
+
+
+def pair(**options):
+    images = {"fixed": image(), "moving": image(MOVING), "matrix": matrix()}
+    return {**images, "fixed_mask": mask(), "moving_mask": mask(MOVING), **options}
+
+
+def warped(**options):
+    return pair(displacement=field(), gradient=field(), **options)
+
+
+def sampled(name):
+    return {name: image(MOVING), "displacement": field(), "matrix": matrix()}
+
+
+CALLS = {
+    "adam": {
+        **{"gradient": field(), "first": field(), "second": field(), "weights": WEIGHTS},
+        **{"number": 1, "betas": (0.9, 0.9), "epsilon": 1e-8},
+    },
+    "affine_gradient": {"gradient": field()},
+    "affine_moments": pair(),
+    "compose": {"warp": field(), "step": field(), "out": field()},
+    "descend": {"gradient": field(), "form": "root", "damping": 1.0, "weights": WEIGHTS},
+    "invert": {"displacement": field(), "start": field()},
+    "jacobian_determinant": {"displacement": field()},
+    "lncc": warped(radius=(1, 1, 1)),
+    "lncc_spans": {"fixed": image(), "mask": mask(), "radius": (1, 1, 1), "flat": 0.1},
+    "mi": warped(bins=8, fixed_range=(0.0, 1.0), moving_range=(0.0, 1.0)),
+    "mse": warped(),
+    "norms": {"gradient": field(), "weights": WEIGHTS},
+    "percentiles": {"values": image(), "mask": mask(), "ranks": (50,)},
+    "round_trip": {"first": field(), "second": field(), "gram": torch.eye(3).tolist()},
+    "sample": sampled("image"),
+    "sample_gradient": sampled("image"),
+    "sample_labels": sampled("labels"),
+    "tally": {"values": image(), "mask": mask()},
+    "tile": {"gradient": field(), "size": (3, 3, 3), "damping": 1.0, "weights": WEIGHTS},
+}
+# What the others have to fit. A field among these must still have three components.
+LEADS = {
+    **dict.fromkeys(("adam", "affine_gradient", "descend", "norms", "tile"), "gradient"),
+    **dict.fromkeys(("affine_moments", "lncc", "lncc_spans", "mi", "mse"), "fixed"),
+    **dict.fromkeys(("invert", "jacobian_determinant", "sample", "sample_gradient", "sample_labels"), "displacement"),
+    **dict.fromkeys(("percentiles", "tally"), "values"),
+    **{"compose": "warp", "round_trip": "first"},
+}
+FREE = {"moving", "image", "labels"}
+
+
+def misfits(shape, leads):
+    """Shapes with a component less, a voxel less, a voxel more, and as many voxels with the axes reversed."""
+    components, space = shape[:-3], shape[-3:]
+    if components:
+        yield (2, *space)
+    if not leads:
+        *others, last = shape
+        yield from ((*others, last - 1), (*others, last + 1), (*components, *reversed(space)))
+
+
+CASES = [
+    pytest.param(name, argument, shape, id=f"{name}-{argument}-{'x'.join(map(str, shape))}")
+    for name, call in CALLS.items()
+    for argument, value in call.items()
+    if isinstance(value, torch.Tensor) and argument not in FREE
+    for shape in misfits(tuple(value.shape), leads=argument == LEADS[name])
+]
+
+
+def test_every_kernel_is_here():
+    assert set(CALLS) | ALONE == set(cpu.__all__)
+    assert set(CALLS) == set(LEADS)
+
+
+@pytest.mark.parametrize(("name", "argument", "shape"), CASES)
+def test_a_misfit_is_refused_by_name(name, argument, shape):
+    call = {**CALLS[name], argument: CALLS[name][argument].new_zeros(shape)}
+    with pytest.raises(ValueError, match=rf"^{argument} has shape \({', '.join(map(str, shape))}\), but "):
+        getattr(cpu, name)(**call)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_what_fits_is_taken(name):
+    getattr(cpu, name)(**CALLS[name])
