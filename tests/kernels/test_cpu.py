@@ -337,6 +337,8 @@ def test_fields_of_other_strides_are_read_and_never_written():
     assert torch.equal(cpu.compose(field, field), cpu.compose(field.contiguous(), field.contiguous()))
     assert torch.equal(cpu.invert(field)[0], cpu.invert(field.contiguous())[0])
     with pytest.raises(TypeError, match="contiguous"):
+        cpu.tile(permuted((5, 6, 7)), size=(3, 3, 3), damping=0.1, weights=(1.0, 1.0, 1.0))
+    with pytest.raises(TypeError, match="contiguous"):
         cpu.smooth_gaussian(field, (1.0, 1.0, 1.0))
     with pytest.raises(TypeError, match="contiguous"):
         cpu.compose(field, field, out=permuted((5, 6, 7)))

@@ -288,7 +288,7 @@ def tile(
     """Gradient -> step with curvature pooled over a window, in place; see the reference."""
     check_field("gradient", gradient)
     edges: Any = tuple(min(int(k), 2 * n - 1) for k, n in zip(size, gradient.shape[1:], strict=True))
-    stats = _tile(array(gradient), edges, float(damping), _single(weights), float(residual), np.ones(1))
+    stats = _tile(target(gradient), edges, float(damping), _single(weights), float(residual), np.ones(1))
     return _summary(stats.reshape(2, -1))
 
 
