@@ -25,7 +25,7 @@ def select(device: str | torch.device = "cpu", backend: str = "auto") -> ModuleT
     if backend == "cpu" and kind != "cpu":
         raise InputError(f"Backend 'cpu' cannot work on device {device}; use backend 'reference' or device 'cpu'")
     name = backend if backend != "auto" else ("cpu" if kind == "cpu" else "reference")
-    return importlib.import_module(f"{__package__}.{name}")
+    return importlib.import_module(f"warpfactor.kernels.{name}")
 
 
 def name_of(ops: ModuleType) -> str:

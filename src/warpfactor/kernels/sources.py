@@ -16,7 +16,11 @@ def digest() -> str:
     """Of the sources of all kernels: each may have others compiled into it."""
     found = hashlib.sha256()
     for path in sorted(SOURCES.rglob("*.py")):  # none if installed without sources: the version has to do
-        found.update(path.name.encode() + path.read_bytes())
+        try:
+            content = path.read_bytes()
+        except OSError:  # just being saved, or an editor's link to nowhere
+            content = b"unreadable"
+        found.update(path.name.encode() + content)
     return found.hexdigest()
 
 

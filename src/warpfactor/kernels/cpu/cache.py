@@ -123,7 +123,8 @@ def folders() -> tuple[Path, ...]:
 
 def holdings() -> dict[Path, int]:
     """How many kernels each folder has that can still be used."""
-    return {folder: len(list(folder.glob(f"*-{IMPORTED[:16]}-*{SUFFIX}"))) for folder in folders()}
+    pattern = f"*-{IMPORTED[:16]}-*{SUFFIX}"
+    return {folder: len(list(folder.glob(pattern))) if are_steady() else 0 for folder in folders()}
 
 
 def is_empty() -> bool:

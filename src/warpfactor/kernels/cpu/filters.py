@@ -40,7 +40,7 @@ def _small_window(line, r, out, x0, x1):  # type: ignore[no-untyped-def]
 
 @ordered
 def _large_windows(lines, r, out, x0, x1):  # type: ignore[no-untyped-def]
-    """The same for three lines and any r, as running sums; three of them do not wait for each other."""
+    """The same for three lines and any r, as running sums; the first and the last voxels of all three at once."""
     a, b, c = lines[0], lines[1], lines[2]
     p, q, s = out[0], out[1], out[2]
     one, size, lanes = offset(1), offset(2 * r), offset(LANES)

@@ -81,7 +81,7 @@ def check_shape(name: str, tensor: torch.Tensor, shape: tuple[int, ...]) -> None
 
 def check_field(name: str, field: torch.Tensor, shape: tuple[int, ...] | None = None) -> None:
     """Raise unless the tensor has three components, on a grid of that shape if one is given."""
-    check_shape(name, field, (3, *(field.shape[1:] if shape is None else shape)))
+    check_shape(name, field, (3, *((*field.shape, 1, 1, 1)[1:4] if shape is None else shape)))
 
 
 def mask_array(name: str, mask: torch.Tensor | None, image: torch.Tensor) -> Any:

@@ -122,7 +122,7 @@ def _enter(images, window, z, y, own, sampling, M, Z, i, first, grad, rows, hull
     c0, c1 = either(a0, a1, span_of(rows, z - K, y))
     if c0 < c1:
         _fill_around(near, MISSING, c0, c1, a0, a1)
-        if slot >= 0:
+        if (a0 < a1) & (slot >= 0):
             _copy(seam[slot, z], near[0], a0, a1)
         elif a0 < a1:
             row, on = near[0, a0:a1], weight[a0:a1]
@@ -268,11 +268,11 @@ def _lncc(F, moving, u, A, fmask, mmask, radius, taps, flat, flags, grad, room, 
     flat_image, shape, stride = moving
     count, workers = tiles.shape[0], M.shape[0]
     parts = np.zeros((2, count))
-    twice = F.shape[0] * listed.size  # rows that two tiles need
-    if twice > 0:
+    shared = F.shape[0] * listed.size  # rows that two tiles need
+    if shared > 0:
         for w in prange(workers):
             images = F, (flat_image, shape, stride), u, A, B, fmask, mmask
-            start, stop = twice * w // workers, twice * (w + 1) // workers
+            start, stop = shared * w // workers, shared * (w + 1) // workers
             _sample_seams(images, flags[4], grad, rows, (seam, slots), listed, _sampling(F.shape[2]), start, stop)
     for w in prange(workers):
         images = F, (flat_image, shape, stride), u, A, B, fmask, mmask

@@ -25,10 +25,12 @@ _VECTOR = ir.VectorType(ir.DoubleType(), LANES)
 def _sum_on(_: Any, line: Any, size: Any, sums: Any, x0: Any, x1: Any) -> Any:
     """Given sums[x] = line[x] + ... + line[x + size] for the first four x from x0 on, add those that follow.
 
-    They are written in fours, as many as fit before x1; there must be one. Returns the first x that is left. Lines are
-    contiguous, in double precision; all else is uint64.
+    They are written in fours, as many as fit before x1. Returns the first x that is left. Lines are contiguous, in
+    double precision; all else is uint64.
     """
-    index = types.uint64
+    index, wanted = types.uint64, (types.float64, 1, "C")
+    if any((array.dtype, array.ndim, array.layout) != wanted for array in (line, sums)):
+        return None  # no such function, for Numba
     return index(line, index, sums, index, index), _generate
 
 

@@ -95,7 +95,7 @@ def place(displacement: Tensor | None, shape: Sequence[int] | None) -> tuple[Any
         check_field("displacement", displacement)
         return array(displacement), True, tuple(displacement.shape[1:])
     if shape is None:
-        raise TypeError("sampling needs a displacement or the shape of the result")
+        raise ValueError("sample needs a displacement or a shape; both are None")
     return NO_FIELD, False, tuple(shape)
 
 

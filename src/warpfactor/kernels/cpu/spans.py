@@ -36,7 +36,7 @@ class Spans(NamedTuple):
 
 def _spans(rows: Any, shape: Sequence[int], radius: Sequence[int], *, exact: bool) -> Spans:
     tiles = make_tiles(rows[..., 1] - rows[..., 0], shape, radius, exact=exact)
-    return Spans(rows, tiles, make_seams(tiles, shape[1], (1 + exact) * radius[1]))
+    return Spans(rows, tiles, make_seams(tiles, shape[1], (2 if exact else 1) * radius[1]))
 
 
 def whole_spans(shape: Sequence[int], radius: Sequence[int], *, exact: bool = True) -> Spans:
@@ -53,7 +53,8 @@ def check_spans(spans: Spans, shape: Sequence[int]) -> None:
     rows, tiles, seams = spans
     fits = rows.shape == (depth, height, 2) and rows.min() >= 0 and rows.max() <= width
     area = ((tiles[:, 1] - tiles[:, 0]) * (tiles[:, 3] - tiles[:, 2])).sum()
-    fits &= seams.shape == (height,)
+    listed = seams[seams >= 0]
+    fits &= seams.shape == (height,) and bool((listed == np.arange(listed.size)).all())
     if not fits or tuple(tiles[:, 1::2].max(axis=0)) != (depth, height) or area != depth * height:
         raise ValueError("the spans were made for another image")
 

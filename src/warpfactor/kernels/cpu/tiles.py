@@ -3,10 +3,10 @@
 A tile is a range of planes and of rows. What a thread keeps of it should stay in the cache, and there should be tiles
 for all threads. But windows reach beyond a tile, so every cut is paid for by rows that both sides compute; only
 sampling, the most expensive part, is done once for both, for the rows of a seam. Cuts between rows are the better ones,
-since less is kept of a tile of few rows. At 192³ with two threads, ns a voxel with 2, 4 and 8 tiles: gradients without
-the neighbours' windows 8.2, 7.6, 7.6 (window 7) and 8.9, 8.2, 8.3 (window 15); exact ones 10.7, 10.1, 10.6 and 11.2,
-12.0, 12.4. The tiles depend on the image and the metric only, never on the number of threads, so the result does not
-either; more threads than tiles are of no use.
+since less is kept of a tile of few rows. At 192³ on two cores of a Zen 4, ns a voxel with 2, 4 and 8 tiles: gradients
+without the neighbours' windows 8.2, 7.6, 7.6 (window 7) and 8.9, 8.2, 8.3 (window 15); exact ones 10.7, 10.1, 10.6 and
+11.2, 12.0, 12.4. The tiles depend on the image and the metric only, never on the number of threads, so the result does
+not either; more threads than tiles are of no use.
 """
 
 from __future__ import annotations
