@@ -135,3 +135,8 @@ def test_wrong_things_are_refused() -> None:
         Image(torch.zeros((1, 2, 2, 2)), Grid.from_spacing((2, 2, 3)))
     with pytest.raises(InputError, match="4-D image with 5 volumes"):
         from_any(nibabel.Nifti1Image(np.zeros((2, 2, 2, 5), np.float32), np.eye(4)))
+
+
+def test_many_axes_are_told_how_to_give_channels():
+    with pytest.raises(InputError, match=r"has 4; give channels as a list of arrays"):
+        Image.from_array(np.zeros((2, 3, 4, 5)))

@@ -71,7 +71,10 @@ class Image:
         data = values if isinstance(values, Tensor) else itk.to_tensor(values)
         if grid is None:
             if data.ndim not in (2, 3):
-                raise InputError(f"{name}: an array must have 2 or 3 axes, this one has {data.ndim}; or give a grid.")
+                raise InputError(
+                    f"{name}: an array must have 2 or 3 axes, this one has {data.ndim}; "
+                    "give channels as a list of arrays, or to wf.Image.from_array with a grid."
+                )
             grid = Grid.from_spacing(tuple(data.shape), 1.0 if spacing_mm is None else spacing_mm)
         if data.is_complex():
             raise InputError(f"{name}: the array has complex values; take their magnitude or phase first.")
@@ -148,7 +151,8 @@ def _misfit(values: Any, grid: Grid, name: str) -> str:
     shape = tuple(values.shape)
     if _fits(shape[::-1], grid):
         turned = f"permute{tuple(reversed(range(len(shape))))}" if isinstance(values, Tensor) else "T"
-        advice = f"its axes look reversed, (x, y, z) instead of (z, y, x): pass array.{turned}"
+        axes = "(x, y) instead of (y, x)" if len(shape) == 2 else "(x, y, z) instead of (z, y, x)"
+        advice = f"its axes look reversed, {axes}: pass array.{turned}"
     else:
         advice = "its axes must be those of the grid, (z, y, x), with channels before them"
     return f"{name}: an array of shape {shape} does not fit a grid of {grid.shape}; {advice}."
