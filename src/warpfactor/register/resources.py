@@ -82,7 +82,7 @@ def checked_device(name: str | torch.device) -> torch.device:
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
+    except (RuntimeError, AssertionError, NotImplementedError) as error:  # an assertion: PyTorch built without it
         raise InputError(f"Device {str(name)!r} cannot be used here ({str(error).splitlines()[0]}).") from error
     return device
 
