@@ -53,7 +53,7 @@ def _leaves(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ..
 
 def recipe_tables() -> Iterator[str]:
     """What each recipe is for, and all its settings."""
-    from warpfactor.register import recipe_data
+    from warpfactor.recipebook import table as recipe_data
 
     for name, recipe in recipe_data.RECIPES.items():
         yield f"## {name}\n\n{recipe.description}\n\n```toml\n{recipe.to_toml().strip()}\n```\n"

@@ -11,49 +11,58 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 _SOURCES = {
-    "Affine": "transform",
-    "Chain": "transform",
-    "Custom": "similarity",
-    "Deformable": "register.settings",
+    "Affine": "geometry.transform",
+    "Chain": "geometry.transform",
+    "Custom": "terms",
+    "Deformable": "stages.settings",
     "FileError": "errors",
-    "Grid": "grid",
-    "Image": "image",
+    "Grid": "geometry.grid",
+    "Image": "geometry.image",
     "InputError": "errors",
-    "LNCC": "similarity",
-    "LinearSettings": "register.linear",
-    "MI": "similarity",
-    "MSE": "similarity",
-    "Recipe": "register.recipe",
-    "Registration": "register.result",
-    "Warp": "transform",
+    "LNCC": "terms",
+    "LinearSettings": "stages.linear.stage",
+    "MI": "terms",
+    "MSE": "terms",
+    "Recipe": "recipebook.recipe",
+    "Registration": "registration.result",
+    "Warp": "geometry.transform",
     "WarpfactorError": "errors",
     "read_image": "io",
     "read_labels": "io",
-    "read_result": "register.saved",
+    "read_result": "registration.folder",
     "read_transform": "io",
-    "recipe": "register.recipes",
-    "recipes": "register.recipes",
+    "recipe": "recipebook.files",
+    "recipes": "recipebook.files",
+    "register": "registration.run",
     "write_image": "io",
     "write_transform": "io",
 }
-# `register` can be called, see register/__init__.py.
-_MODULES = ("io", "kernels", "phantom", "plot", "quality", "register", "report")
+_MODULES = {
+    "io": "io",
+    "kernels": "kernels",
+    "phantom": "phantom",
+    "plot": "show.plot",
+    "quality": "measure.quality",
+    "report": "show.report",
+}
 
 if TYPE_CHECKING:
-    from warpfactor import io, kernels, phantom, plot, quality, report
+    from warpfactor import io, kernels, phantom
     from warpfactor.errors import FileError, InputError, WarpfactorError
-    from warpfactor.grid import Grid
-    from warpfactor.image import Image
+    from warpfactor.geometry.grid import Grid
+    from warpfactor.geometry.image import Image
+    from warpfactor.geometry.transform import Affine, Chain, Warp
     from warpfactor.io import read_image, read_labels, read_transform, write_image, write_transform
-    from warpfactor.register.api import register
-    from warpfactor.register.linear import LinearSettings
-    from warpfactor.register.recipe import Recipe
-    from warpfactor.register.recipes import recipe, recipes
-    from warpfactor.register.result import Registration
-    from warpfactor.register.saved import read_result
-    from warpfactor.register.settings import Deformable
-    from warpfactor.similarity import LNCC, MI, MSE, Custom
-    from warpfactor.transform import Affine, Chain, Warp
+    from warpfactor.measure import quality
+    from warpfactor.recipebook.files import recipe, recipes
+    from warpfactor.recipebook.recipe import Recipe
+    from warpfactor.registration.folder import read_result
+    from warpfactor.registration.result import Registration
+    from warpfactor.registration.run import register
+    from warpfactor.show import plot, report
+    from warpfactor.stages.linear.stage import LinearSettings
+    from warpfactor.stages.settings import Deformable
+    from warpfactor.terms import LNCC, MI, MSE, Custom
 
 __all__ = [
     "LNCC",
@@ -92,7 +101,7 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     if name in _MODULES:
-        return importlib.import_module(f"warpfactor.{name}")
+        return importlib.import_module(f"warpfactor.{_MODULES[name]}")
     if name not in _SOURCES:
         raise AttributeError(f"module 'warpfactor' has no attribute {name!r}")
     value = getattr(importlib.import_module(f"warpfactor.{_SOURCES[name]}"), name)

@@ -4,7 +4,8 @@ import pytest
 import torch
 from test_cpu import assert_as_exact, problem, single
 
-from warpfactor.kernels import cpu, reference
+from warpfactor.kernels import numba as cpu
+from warpfactor.kernels import reference
 
 # Blocks along x hold 14 rows of 41 voxels with their padding, along y 21, along z 256 voxels of a plane.
 SHAPES = [(5, 31, 41), (40, 9, 33), (1, 90, 37), (2, 3, 50), (3, 47, 8), (1, 5, 1100), (2, 2, 1021), (33, 2, 1)]

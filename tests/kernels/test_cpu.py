@@ -6,7 +6,8 @@ import numba
 import pytest
 import torch
 
-from warpfactor.kernels import cpu, reference
+from warpfactor.kernels import numba as cpu
+from warpfactor.kernels import reference
 
 SHAPES = [((7, 9, 11), (8, 7, 10)), ((1, 13, 9), (1, 11, 12)), ((5, 6, 17), (5, 6, 17)), ((3, 4, 2), (4, 3, 5))]
 MATRIX = torch.tensor(

@@ -7,7 +7,8 @@ import numba
 import pytest
 import torch
 
-from warpfactor.kernels import cpu, reference
+from warpfactor.kernels import numba as cpu
+from warpfactor.kernels import reference
 
 SHAPES = [((7, 9, 11), (8, 7, 10)), ((1, 13, 9), (1, 11, 12)), ((1, 8, 9), (6, 7, 8)), ((3, 4, 2), (4, 3, 5))]
 MATRIX = torch.tensor([[1.03, 0.05, -0.02, 0.31], [-0.04, 0.7, 0.03, 0.91], [0.02, -0.06, 1.1, -0.41]]).double()

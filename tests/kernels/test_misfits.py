@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from warpfactor.kernels import cpu
+from warpfactor.kernels import numba as cpu
 
 FIXED, MOVING = (5, 6, 7), (4, 6, 8)
 WEIGHTS = (1.0, 1.0, 1.0)

@@ -4,8 +4,8 @@ import numba
 import numpy as np
 import pytest
 
-from warpfactor.kernels.cpu.filters import window_rows
-from warpfactor.kernels.cpu.jit import LOOSE
+from warpfactor.kernels.numba._compile.jit import LOOSE
+from warpfactor.kernels.numba.filters import window_rows
 
 
 @numba.njit(**LOOSE)

@@ -5,8 +5,9 @@ import pytest
 import torch
 from test_cpu import assert_as_exact
 
-from warpfactor.kernels import cpu, reference
-from warpfactor.kernels.cpu.spans import whole_spans
+from warpfactor.kernels import numba as cpu
+from warpfactor.kernels import reference
+from warpfactor.kernels.numba.lncc.spans import whole_spans
 
 FLAT = 1e-3
 ALONE = 1e-7  # a value without slopes is interpolated by another loop, which may round otherwise in single precision

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from warpfactor.kernels import cpu, reference
+from warpfactor.kernels import numba as cpu
+from warpfactor.kernels import reference
 
 RANKS = (0, 1, 5, 50, 95, 99, 99.9, 100)
 BOTH = pytest.mark.parametrize("ops", [cpu, reference], ids=["cpu", "reference"])

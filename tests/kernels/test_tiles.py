@@ -7,10 +7,11 @@ import torch
 from test_cpu import assert_as_exact, problem, single
 from test_spans import object_in
 
-from warpfactor.kernels import cpu, reference
-from warpfactor.kernels.cpu import tiles as module
-from warpfactor.kernels.cpu.spans import Spans, whole_spans
-from warpfactor.kernels.cpu.tiles import make_seams, make_tiles
+from warpfactor.kernels import numba as cpu
+from warpfactor.kernels import reference
+from warpfactor.kernels.numba.lncc import tiles as module
+from warpfactor.kernels.numba.lncc.spans import Spans, whole_spans
+from warpfactor.kernels.numba.lncc.tiles import make_seams, make_tiles
 
 
 def rows_in(tiles, shape):

@@ -14,8 +14,8 @@ from warpfactor.cli.second import Part, second_process
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from warpfactor.register.recipe import Recipe
-    from warpfactor.register.settings import Deformable
+    from warpfactor.recipebook.recipe import Recipe
+    from warpfactor.stages.settings import Deformable
 
 EDGE = 8  # voxels of the tiny images
 ONES = (1.0, 1.0, 1.0)
@@ -40,7 +40,7 @@ def parts(choice: dict[str, Any]) -> list[Part]:
     """The calls in the order of their use, but for the metric of the warp: it takes longest and comes last."""
     import torch
 
-    from warpfactor.register.recipe import Recipe
+    from warpfactor.recipebook.recipe import Recipe
 
     recipe = Recipe.from_dict(choice["recipe"])
     warp, metrics = recipe.deformable, {stage.metric for stage in recipe.linear}
@@ -61,7 +61,7 @@ def parts(choice: dict[str, Any]) -> list[Part]:
 
 
 def _preparation(image: Tensor, shrunk: list[Tensor]) -> list[Part]:
-    from warpfactor.kernels import cpu
+    from warpfactor.kernels import numba as cpu
 
     half = [max(1, n // 2) for n in image.shape]
     return [
@@ -73,7 +73,7 @@ def _preparation(image: Tensor, shrunk: list[Tensor]) -> list[Part]:
 
 def _linear(image: Tensor, metrics: set[str]) -> list[Part]:
     """Of the linear stages; mutual information is the same kernel in all. The report has windows for any metric."""
-    from warpfactor.kernels import cpu
+    from warpfactor.kernels import numba as cpu
 
     found: list[Part] = [("windows", partial(cpu.smooth_box, image[None], (1, 1, 1)))]
     if metrics - {"mi"}:
@@ -84,15 +84,15 @@ def _linear(image: Tensor, metrics: set[str]) -> list[Part]:
 
 
 def _smoothing(image: Tensor) -> list[Part]:
-    from warpfactor.kernels import cpu
+    from warpfactor.kernels import numba as cpu
 
     return [("smoothing", partial(cpu.smooth_gaussian, _field(image), ONES))]
 
 
 def _warp(image: Tensor, warp: Deformable) -> list[Part]:
     """Of the steps of the deformable stage."""
-    from warpfactor.kernels import cpu
-    from warpfactor.optim.descent import Moments, take
+    from warpfactor.kernels import numba as cpu
+    from warpfactor.optim.steps import Moments, take
 
     field = _field(image)
     step = partial(take, warp.descent, field, damping=1.0, residual=1.0, weights=ONES, ops=cpu)
@@ -105,7 +105,7 @@ def _warp(image: Tensor, warp: Deformable) -> list[Part]:
 
 
 def _resampling(image: Tensor) -> list[Part]:
-    from warpfactor.kernels import cpu
+    from warpfactor.kernels import numba as cpu
 
     return [("resampling", partial(cpu.sample, image, _field(image), _still()))]
 
@@ -114,7 +114,7 @@ def _figures(image: Tensor) -> list[Part]:
     """Of the inverse, and of what is told of a warp."""
     import numpy as np
 
-    from warpfactor.kernels import cpu
+    from warpfactor.kernels import numba as cpu
 
     field = _field(image)
     return [
@@ -126,7 +126,7 @@ def _figures(image: Tensor) -> list[Part]:
 
 def _metric(image: Tensor, held: Tensor, name: str) -> list[Part]:
     """Of one metric, for images as they are at coarse levels and as they are held."""
-    from warpfactor.kernels import cpu
+    from warpfactor.kernels import numba as cpu
 
     span = (0.0, 1.0)
     calls = {

@@ -146,7 +146,7 @@ def _images(  # noqa: PLR0913 - what the options say
 
 def _warn_of_mixing(path: Path, image: wf.Image, mode: str) -> None:
     """A warning if labels are about to be averaged."""
-    from warpfactor.io.mixups import looks_like_labels
+    from warpfactor.checks.inputs import looks_like_labels
 
     if mode in MIXING and looks_like_labels(image):
         message = f"{path}: looks like a label map, and {mode} interpolation mixes labels; use --labels if it is one."

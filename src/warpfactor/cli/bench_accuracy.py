@@ -11,7 +11,7 @@ from warpfactor.cli import bench_show
 from warpfactor.cli.options import Quiet
 
 if TYPE_CHECKING:
-    from warpfactor.bench.dataset import Dataset
+    from warpfactor.bench.data.dataset import Dataset
 
 Data = Annotated[
     Path,
@@ -63,10 +63,10 @@ def command(  # noqa: PLR0913 - one argument per option
     What OUTPUT holds already is not run again, so a stopped benchmark goes on where it was. For instance
     --methods default,adam=default+deformable.descent=adam,greedy
     """
-    from warpfactor.bench import accuracy
-    from warpfactor.bench.dataset import check_files, read_dataset
-    from warpfactor.bench.method import parse_methods
-    from warpfactor.bench.runner import Options, run_all
+    from warpfactor.bench.data.dataset import check_files, read_dataset
+    from warpfactor.bench.run.method import parse_methods
+    from warpfactor.bench.run.runner import Options, run_all
+    from warpfactor.bench.score import accuracy
 
     dataset = read_dataset(data, check=False).only(cases)
     check_files(dataset.cases, data)

@@ -74,7 +74,7 @@ def command(  # noqa: PLR0913 - one argument per option
     """
     from warpfactor.bench.paper.experiment import Plan
     from warpfactor.bench.paper.study import Study
-    from warpfactor.bench.runner import Options
+    from warpfactor.bench.run.runner import Options
 
     if experiment is None:
         _explain()
@@ -111,7 +111,7 @@ def _explain() -> None:
 
 def _known(name: str) -> Experiment:
     from warpfactor.bench.paper import EXPERIMENTS
-    from warpfactor.register.plain import unknown
+    from warpfactor.recipebook.plain import unknown
 
     if name not in EXPERIMENTS:
         raise unknown("experiment", name, EXPERIMENTS)

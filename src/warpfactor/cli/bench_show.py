@@ -15,11 +15,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from warpfactor.cli import show
 
 if TYPE_CHECKING:
-    from warpfactor.bench.method import Method
-    from warpfactor.bench.run import Run
-    from warpfactor.bench.runner import Progress as State
-    from warpfactor.bench.runner import Watcher
-    from warpfactor.bench.tables import Table
+    from warpfactor.bench.run.method import Method
+    from warpfactor.bench.run.run import Run
+    from warpfactor.bench.run.runner import Progress as State
+    from warpfactor.bench.run.runner import Watcher
+    from warpfactor.bench.score.tables import Table
 
 FAILED, INTERRUPTED, TERMINATED = 3, 130, 143  # exit codes: some runs failed; stopped by Ctrl-C; by SIGTERM
 
@@ -62,8 +62,8 @@ def resumable(folder: Path) -> Iterator[None]:
 
 def announce_compilation(methods: Sequence[Method], *, quiet: bool) -> None:
     """Say that the first run compiles, if it will."""
-    from warpfactor.bench.method import OURS
-    from warpfactor.kernels.cpu.cache import holdings
+    from warpfactor.bench.run.method import OURS
+    from warpfactor.kernels.numba._compile.cache import holdings
 
     if not quiet and any(method.tool == OURS for method in methods) and not any(holdings().values()):
         typer.echo(
@@ -73,7 +73,7 @@ def announce_compilation(methods: Sequence[Method], *, quiet: bool) -> None:
 
 def print_tables(tables: Sequence[Table]) -> None:
     """Tables as text, a title above each."""
-    from warpfactor.bench.tables import cells
+    from warpfactor.bench.score.tables import cells
 
     for table in tables:
         typer.echo(f"\n{table.title}")
@@ -82,7 +82,7 @@ def print_tables(tables: Sequence[Table]) -> None:
 
 def print_end(runs: Sequence[Run], written: Sequence[Path]) -> None:
     """Where the results are, and what to be careful about."""
-    from warpfactor.bench.runner import made_by_other_code
+    from warpfactor.bench.run.runner import made_by_other_code
 
     typer.echo(f"\nWritten   {', '.join(str(path) for path in written)}")
     distinct = {run.entries.get("key", (run.group, run.case, run.method)): run for run in runs}  # labels may share one

@@ -15,8 +15,8 @@ from warpfactor.cli.options import Quiet
 from warpfactor.errors import InputError
 
 if TYPE_CHECKING:
-    from warpfactor.bench.speed import Measurement, Watcher
-    from warpfactor.bench.speed_job import Job
+    from warpfactor.bench.speed.job import Job
+    from warpfactor.bench.speed.main import Measurement, Watcher
 
 
 def command(  # noqa: PLR0913 - one argument per option
@@ -54,9 +54,11 @@ def command(  # noqa: PLR0913 - one argument per option
     measurement is a fresh process; what OUTPUT holds already, measured by the same code, is not measured again. Leave
     the machine alone meanwhile; under other work, times are not judged. On a shared machine take several rounds.
     """
-    from warpfactor.bench import machine, speed_load, speed_report
-    from warpfactor.bench.speed import fastest, run_all
-    from warpfactor.bench.speed_job import QUICK_SIZES, SIZES, Plan
+    from warpfactor.bench.run import machine
+    from warpfactor.bench.speed import load as speed_load
+    from warpfactor.bench.speed import report as speed_report
+    from warpfactor.bench.speed.job import QUICK_SIZES, SIZES, Plan
+    from warpfactor.bench.speed.main import fastest, run_all
     from warpfactor.cli import warmup
 
     plan = Plan(

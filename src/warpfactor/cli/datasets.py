@@ -33,8 +33,8 @@ def command(
 
 
 def _explain(name: str | None) -> None:
-    from warpfactor.bench.layouts import LAYOUTS, TABLE_HELP, text
-    from warpfactor.register.plain import unknown
+    from warpfactor.bench.data.layouts import LAYOUTS, TABLE_HELP, text
+    from warpfactor.recipebook.plain import unknown
 
     known = {layout.name: layout for layout in LAYOUTS}
     folded = {each.lower(): layout for each, layout in known.items()}
@@ -50,8 +50,8 @@ def _explain(name: str | None) -> None:
 
 
 def _check(path: Path) -> None:
-    from warpfactor.bench.dataset import FILES, read_dataset, refuse
-    from warpfactor.bench.landmarks import landmark_problem
+    from warpfactor.bench.data.dataset import FILES, read_dataset, refuse
+    from warpfactor.bench.data.landmarks import landmark_problem
 
     dataset = read_dataset(path)
     refuse([problem for case in dataset.cases if (problem := landmark_problem(case))], path)
@@ -65,7 +65,7 @@ def _check(path: Path) -> None:
 
 
 def _example(folder: Path, *, force: bool) -> None:
-    from warpfactor.bench.example import write_example
+    from warpfactor.bench.data.example import write_example
 
     table = write_example(folder, force=force)
     typer.echo(f"Written    {table}")

@@ -17,8 +17,8 @@ def info(as_json: Json = False) -> None:
     import numba
     import torch
 
-    from warpfactor.kernels.cpu.cache import holdings
-    from warpfactor.register.resources import versions
+    from warpfactor.kernels.numba._compile.cache import holdings
+    from warpfactor.registration.resources import versions
 
     kept = ", ".join(f"{count} in {folder}" for folder, count in holdings().items() if count)
     found: dict[str, Any] = {

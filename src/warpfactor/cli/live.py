@@ -22,8 +22,8 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from warpfactor.register.stages import Progress as Callback
-    from warpfactor.register.stages import Update
+    from warpfactor.stages.stage import Progress as Callback
+    from warpfactor.stages.stage import Update
 
 BLOCKS, ASCII_BLOCKS = "▁▂▃▄▅▆▇█", "_.-~=+*#"
 SPARKS, BAR = 48, 24  # columns

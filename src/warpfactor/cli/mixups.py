@@ -13,8 +13,8 @@ import warpfactor as wf
 from warpfactor.cli.options import Source
 
 if TYPE_CHECKING:
-    from warpfactor.grid import Grid, Points
-    from warpfactor.transform import Transform
+    from warpfactor.geometry.grid import Grid, Points
+    from warpfactor.geometry.transform import Transform
 
 MARGIN_VOX = 1.0  # a point on the border is inside
 CLEARLY = 0.5  # share of the error at which another reading of landmarks is the right one

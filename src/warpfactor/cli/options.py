@@ -15,8 +15,8 @@ import warpfactor as wf
 from warpfactor.errors import InputError
 
 if TYPE_CHECKING:
-    from warpfactor.register.saved import SavedResult
-    from warpfactor.transform import Transform
+    from warpfactor.geometry.transform import Transform
+    from warpfactor.registration.folder import SavedResult
 
 Output = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="File to write.", show_default=False)]
 Force = Annotated[bool, typer.Option("--force", "-f", help="Overwrite what is there.")]
@@ -53,7 +53,7 @@ Landmarks = Annotated[
 def _limit_threads(context: typer.Context, threads: int | None) -> int | None:
     """Until the command ends."""
     if threads is not None:
-        from warpfactor.register.resources import limited_threads
+        from warpfactor.registration.resources import limited_threads
 
         context.with_resource(limited_threads(threads))
     return threads

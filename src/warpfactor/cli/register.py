@@ -20,7 +20,7 @@ from warpfactor.cli.scores import Companions
 from warpfactor.cli.stopping import Stop, stoppable
 
 if TYPE_CHECKING:
-    from warpfactor.report import Report
+    from warpfactor.show.report import Report
 
 INTERRUPTED = 130
 
@@ -90,8 +90,8 @@ def command(  # noqa: PLR0913 - one argument per option
 ) -> None:
     """Register MOVING to FIXED; write transform, inverse, warped image, result.json and report.html into a folder."""
     from warpfactor.io.folder import check_folder
-    from warpfactor.register.inputs import load_mask, load_pair
-    from warpfactor.report import inputs_entry
+    from warpfactor.registration.inputs import load_mask, load_pair
+    from warpfactor.show.report import inputs_entry
 
     began = time.perf_counter()
     check_folder(output, force=force)
@@ -151,7 +151,7 @@ def _save(
 ) -> tuple[wf.Registration, dict[str, Any]]:
     """Write the result with what was carried along; the result with the time that took, and the scores."""
     from warpfactor.io.folder import atomic_folder
-    from warpfactor.register.result import OWN, WARPED_LABELS
+    from warpfactor.registration.result import OWN, WARPED_LABELS
 
     began = time.perf_counter()
     carried = companions.carry(found)

@@ -15,7 +15,7 @@ from warpfactor.cli.options import Json, Quiet, Threads
 from warpfactor.errors import FileError, InputError, WarpfactorError
 
 if TYPE_CHECKING:
-    from warpfactor.report import Report
+    from warpfactor.show.report import Report
 
 NO_REPORT = typer.Option("--report/--no-report", help="Write report.html, a page to look at, into the folder.")
 
@@ -64,8 +64,8 @@ def _refreshed(folder: Path, fixed: Path | None, moving: Path | None, *, force: 
 
 def _other_grid(folder: Path, **given: Path | None) -> FileError | None:
     """The error for an image that was given and has another grid than the result; None if there is none."""
-    from warpfactor.register.result import grid_from_dict
-    from warpfactor.register.saved import read_entries
+    from warpfactor.registration.folder import read_entries
+    from warpfactor.registration.result import grid_from_dict
 
     for side, path in given.items():
         if path is None or not path.exists():

@@ -49,8 +49,8 @@ def second_process(parts: str, choice: Any = None, *, threads: int | None = None
 
 
 def _pays_off(threads: int | None) -> bool:
-    from warpfactor.bench.machine import cores
-    from warpfactor.kernels.cpu.cache import is_empty
+    from warpfactor.bench.run.machine import cores
+    from warpfactor.kernels.numba._compile.cache import is_empty
 
     return threads != 1 and cores() > 1 and is_empty()
 
@@ -91,7 +91,7 @@ def main() -> None:
 def _end_with_the_first() -> None:
     while os.read(0, 1):
         pass
-    cache = sys.modules.get("warpfactor.kernels.cpu.cache")
+    cache = sys.modules.get("warpfactor.kernels.numba._compile.cache")
     with suppress(AttributeError):  # it is being imported
         if cache is not None:
             cache.writing.acquire()  # no file is left half written

@@ -25,8 +25,8 @@ from warpfactor.cli import live
 from warpfactor.cli.live import View
 
 if TYPE_CHECKING:
-    from warpfactor.register.stages import Progress as Callback
-    from warpfactor.register.stages import Stage
+    from warpfactor.stages.stage import Progress as Callback
+    from warpfactor.stages.stage import Stage
 
 WIDE = 160  # columns of a table that no terminal limits
 COLUMN = 10  # where the text of a summary begins
@@ -65,7 +65,7 @@ class _Told:
 
 def announce_compilation(*, quiet: bool, tell: Callable[[str], None] | None = None) -> None:
     """Have it said when kernels are compiled, should it come to that; on stderr, or by `tell`."""
-    from warpfactor.kernels.cpu.compilation import tell_once
+    from warpfactor.kernels.numba._compile.compilation import tell_once
 
     say = tell or partial(typer.echo, err=True)
     tell_once(None if quiet else lambda: say(_compilation()))
@@ -73,7 +73,7 @@ def announce_compilation(*, quiet: bool, tell: Callable[[str], None] | None = No
 
 def _compilation() -> str:
     """What is compiled: everything, or what no run before has used."""
-    from warpfactor.kernels.cpu.cache import holdings
+    from warpfactor.kernels.numba._compile.cache import holdings
 
     if any(holdings().values()):
         return "compiling kernels that are used for the first time, some seconds"
@@ -81,7 +81,7 @@ def _compilation() -> str:
 
 
 def print_json(entry: dict[str, Any]) -> None:
-    from warpfactor.register.result import without_nan
+    from warpfactor.registration.result import without_nan
 
     typer.echo(json.dumps(without_nan(entry), allow_nan=False))
 
@@ -138,7 +138,7 @@ def _entry(name: str, text: str) -> str:
 
 def _affine(registration: wf.Registration) -> str:
     """What the affine does: turn, shift of the fixed image's centre, change of volume."""
-    from warpfactor.register.doubts import turn_degrees
+    from warpfactor.checks.alignment import turn_degrees
 
     matrix, grid = registration.affine.matrix, registration.fixed_grid
     centre = grid.index_to_world([[(n - 1) / 2 for n in grid.shape]])
@@ -162,7 +162,7 @@ def _time(seconds: float) -> str:
 
 def _bare(registration: wf.Registration) -> str:
     """The time that the report gives: it is made before all is written."""
-    from warpfactor.register.result import bare_seconds
+    from warpfactor.registration.result import bare_seconds
 
     return f" (registration {_time(bare_seconds(registration.run.seconds))})"
 

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from warpfactor.register.stages import Progress as Callback
-    from warpfactor.register.stages import Update
+    from warpfactor.stages.stage import Progress as Callback
+    from warpfactor.stages.stage import Update
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 STOPPING = "stopping, then writing what is found; Ctrl-C again ends it at once with nothing written"

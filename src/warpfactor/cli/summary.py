@@ -13,7 +13,7 @@ from warpfactor.cli.report import failure
 from warpfactor.errors import WarpfactorError
 
 if TYPE_CHECKING:
-    from warpfactor.report.summary import Row
+    from warpfactor.show.report.summary import Row
 
 OUTPUT = Path("summary.html")
 
@@ -29,7 +29,7 @@ def command(
     quiet: Quiet = False,
 ) -> None:
     """Put many results on one page: sortable, outliers first, with links to their reports."""
-    from warpfactor.report.summary import find_results, render_summary
+    from warpfactor.show.report.summary import find_results, render_summary
 
     wf.io.check_free(output, force=force)
     places = find_results(folders)
@@ -43,8 +43,8 @@ def command(
 
 def _row(folder: Path, *, rebuild: bool, quiet: bool) -> Row:
     """What the report of a result says; it is made if it is missing, and worth nothing if the result is damaged."""
-    from warpfactor.register.saved import read_entries
-    from warpfactor.report.summary import Row, read_facts, unreadable
+    from warpfactor.registration.folder import read_entries
+    from warpfactor.show.report.summary import Row, read_facts, unreadable
 
     try:
         read_entries(folder)

@@ -13,7 +13,7 @@ from warpfactor.cli.options import Force, Output, Quiet, Reference, Result, Sour
 from warpfactor.errors import InputError
 
 if TYPE_CHECKING:
-    from warpfactor.transform import Transform
+    from warpfactor.geometry.transform import Transform
 
 
 def invert(
@@ -102,7 +102,7 @@ def _write(transform: Transform, output: Path, reference: Path | None, grid: wf.
 def _inverse_errors(forward: Transform, inverse: Transform) -> Iterator[str]:
     """How well each warp and its inverse undo each other, in both directions."""
     from warpfactor import kernels
-    from warpfactor.register.figures import round_trip
+    from warpfactor.measure.regularity import round_trip
 
     theres = [part for part in forward.parts if isinstance(part, wf.Warp)]
     backs = [part for part in reversed(inverse.parts) if isinstance(part, wf.Warp)]

@@ -36,8 +36,8 @@ def command(quiet: Quiet = False) -> None:
     They are kept in the package's own folder if it can be written, so that an image or a shared installation is
     prepared for everybody; else in the user's cache; or where NUMBA_CACHE_DIR says.
     """
-    from warpfactor.kernels.cpu.cache import holdings
-    from warpfactor.kernels.cpu.compilation import counted
+    from warpfactor.kernels.numba._compile.cache import holdings
+    from warpfactor.kernels.numba._compile.compilation import counted
 
     if not quiet:
         typer.echo("using every kernel once, on small images; those not kept yet are compiled, which may take a minute")

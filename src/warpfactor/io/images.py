@@ -11,15 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from warpfactor import itk
+from warpfactor.checks.inputs import warn_of_image_as_mask
 from warpfactor.errors import FileError, InputError
-from warpfactor.grid import Grid
-from warpfactor.image import Image
+from warpfactor.geometry import itk
+from warpfactor.geometry.grid import Grid
+from warpfactor.geometry.image import Image
+from warpfactor.geometry.itk import sitk
 from warpfactor.io import nifti, planes
 from warpfactor.io.atomic import atomic_path
-from warpfactor.io.mixups import warn_of_image_as_mask
 from warpfactor.io.probe import integer_type
-from warpfactor.itk import sitk
 
 _ADAPTERS = {"SimpleITK": Image.from_sitk, "nibabel": Image.from_nibabel, "ants": Image.from_ants}
 _T = TypeVar("_T")

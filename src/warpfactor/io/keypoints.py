@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from warpfactor.errors import FileError
-from warpfactor.grid import Grid, Points
+from warpfactor.geometry.grid import Grid, Points
 
 _AXES = 3
 

@@ -18,10 +18,10 @@ from typing import Any, BinaryIO, cast
 
 import numpy as np
 
-from warpfactor import itk
 from warpfactor.errors import FileError, InputError
-from warpfactor.grid import Grid, Matrix
-from warpfactor.itk import sitk
+from warpfactor.geometry import itk
+from warpfactor.geometry.grid import Grid, Matrix
+from warpfactor.geometry.itk import sitk
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _CHUNK = 1 << 22

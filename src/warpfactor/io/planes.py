@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from warpfactor import itk
 from warpfactor.errors import FileError
-from warpfactor.grid import Grid, slabs
+from warpfactor.geometry import itk
+from warpfactor.geometry.grid import Grid, slabs
+from warpfactor.geometry.itk import sitk
 from warpfactor.io import packing
 from warpfactor.io.atomic import atomic_path
-from warpfactor.itk import sitk
 
 _MOST = (1 << 15) - 1  # voxels along an axis that the format can count
 _SIZES, _START = 42, 108  # where the header has them, 16 bits each, and the place of the first voxel, a float

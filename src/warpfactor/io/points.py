@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from warpfactor.errors import FileError
-from warpfactor.grid import Points
+from warpfactor.geometry.grid import Points
 from warpfactor.io.atomic import atomic_path
 
 _AXES = ("x", "y", "z")

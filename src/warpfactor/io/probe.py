@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from warpfactor import itk
-from warpfactor.itk import sitk
+from warpfactor.geometry import itk
+from warpfactor.geometry.itk import sitk
 
 _INTEGERS = {getattr(sitk, f"sitk{sign}Int{bits}") for sign in ("", "U") for bits in (8, 16, 32, 64)}
 

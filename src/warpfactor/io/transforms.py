@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from warpfactor import itk
 from warpfactor.errors import FileError, InputError
+from warpfactor.geometry import itk
+from warpfactor.geometry.itk import sitk
+from warpfactor.geometry.transform import Affine, Chain, Transform, Warp
 from warpfactor.io import nifti, planes
 from warpfactor.io.atomic import atomic_path, check_free
 from warpfactor.io.images import cannot_write, load_sitk, reason_of, write_sitk
-from warpfactor.itk import sitk
-from warpfactor.transform import Affine, Chain, Transform, Warp
 
 AFFINE_SUFFIXES = (".mat", ".tfm", ".txt")
 COMPOSITE_SUFFIXES = (".h5", ".hdf5")

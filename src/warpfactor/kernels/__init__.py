@@ -1,12 +1,8 @@
-"""One function per operation, in two forms: `reference` (plain PyTorch, any device: the definition) and `cpu` (Numba).
+"""One function per operation, in two forms: `reference` (plain PyTorch: the definition) and `numba` (the CPU).
 
 `select` is the only place that chooses between them; callers hold the module it returns and pass it down.
 """
 
-# isort: off
-from . import sources  # first, before a kernel is read
-
-# isort: on
 import importlib
 from types import ModuleType
 
@@ -14,7 +10,7 @@ import torch
 
 from warpfactor.errors import InputError
 
-BACKENDS = ("auto", "reference", "cpu")
+BACKENDS = ("auto", "reference", "numba")
 
 
 def select(device: str | torch.device = "cpu", backend: str = "auto") -> ModuleType:
@@ -22,9 +18,11 @@ def select(device: str | torch.device = "cpu", backend: str = "auto") -> ModuleT
     kind = torch.device(device).type
     if backend not in BACKENDS:
         raise InputError(f"Unknown backend {backend!r}; use one of {', '.join(BACKENDS)}.")
-    if backend == "cpu" and kind != "cpu":
-        raise InputError(f"Backend 'cpu' cannot work on device {device}; use backend 'reference' or device 'cpu'")
-    name = backend if backend != "auto" else ("cpu" if kind == "cpu" else "reference")
+    if backend == "numba" and kind != "cpu":
+        raise InputError(
+            f"Backend 'numba' runs on the CPU only, not on {device}; use backend 'reference' or device 'cpu'."
+        )
+    name = backend if backend != "auto" else ("numba" if kind == "cpu" else "reference")
     return importlib.import_module(f"warpfactor.kernels.{name}")
 
 
@@ -33,4 +31,4 @@ def name_of(ops: ModuleType) -> str:
     return ops.__name__.rsplit(".", 1)[-1]
 
 
-__all__ = ["BACKENDS", "name_of", "select", "sources"]
+__all__ = ["BACKENDS", "name_of", "select"]

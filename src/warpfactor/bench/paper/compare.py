@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from warpfactor.bench.accuracy import accuracy_of, by_case, by_group_and_method, failure_table, values
-from warpfactor.bench.metric import CPU, FOLDED, SD_LOG_J, Metric
-from warpfactor.bench.run import Run
-from warpfactor.bench.stats import Paired, compare, summarize
-from warpfactor.bench.tables import Column, Table, Value
+from warpfactor.bench.run.run import Run
+from warpfactor.bench.score.accuracy import accuracy_of, by_case, by_group_and_method, failure_table, values
+from warpfactor.bench.score.metric import CPU, FOLDED, SD_LOG_J, Metric
+from warpfactor.bench.score.stats import Paired, compare, summarize
+from warpfactor.bench.score.tables import Column, Table, Value
 
 Groups = Mapping[tuple[str, str], Sequence[Run]]
 DIGITS = 4  # of accuracies

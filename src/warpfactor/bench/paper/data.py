@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from warpfactor.bench.dataset import Case, Dataset, check_files, read_dataset
+from warpfactor.bench.data.dataset import Case, Dataset, check_files, read_dataset
 from warpfactor.errors import InputError
 
 

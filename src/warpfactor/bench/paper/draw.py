@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from warpfactor.bench.figures import add_legend, save, style
-from warpfactor.bench.metric import Metric
+from warpfactor.bench.score.figures import add_legend, save, style
+from warpfactor.bench.score.metric import Metric
 
 PANEL = (4.4, 3.5)  # inches
 WIDE = 30  # ratio of the ends of a logarithmic axis from which powers of ten are numbers enough

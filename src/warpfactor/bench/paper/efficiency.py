@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from warpfactor.bench import speed, speed_load
-from warpfactor.bench.machine import cores
 from warpfactor.bench.paper import draw, published
 from warpfactor.bench.paper.experiment import SIZES, Experiment, Report
 from warpfactor.bench.paper.study import Study
-from warpfactor.bench.speed import Measurement
-from warpfactor.bench.speed_job import Job, Plan
-from warpfactor.bench.speed_plot import start_at_zero
-from warpfactor.bench.speed_tables import NAMES, efficiency_table, is_plain, iteration_table
+from warpfactor.bench.run.machine import cores
+from warpfactor.bench.speed import load as speed_load
+from warpfactor.bench.speed import main as speed
+from warpfactor.bench.speed.job import Job, Plan
+from warpfactor.bench.speed.main import Measurement
+from warpfactor.bench.speed.plot import start_at_zero
+from warpfactor.bench.speed.tables import NAMES, efficiency_table, is_plain, iteration_table
 
 METRIC = "lncc"
 OPTIMIZERS = ("adam", "lm", "default")
@@ -22,7 +23,7 @@ OPTIMIZERS = ("adam", "lm", "default")
 def jobs_of(study: Study) -> list[Job]:
     """One iteration of each optimizer at each size, our own kernels only."""
     plan = Plan(study.plan.sizes or SIZES, (METRIC,), OPTIMIZERS, threads=study.options.threads or cores())
-    wanted = [job for job in plan.jobs() if job.kind == "iteration" and job.backend == "cpu"]
+    wanted = [job for job in plan.jobs() if job.kind == "iteration" and job.backend == "numba"]
     return [job for job in wanted if job.optimizer in OPTIMIZERS]
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from warpfactor.bench.run import Run
-from warpfactor.bench.tables import Table
+from warpfactor.bench.run.run import Run
+from warpfactor.bench.score.tables import Table
 from warpfactor.errors import InputError
 
 if TYPE_CHECKING:

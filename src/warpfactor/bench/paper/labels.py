@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from warpfactor.bench.metric import DICE
 from warpfactor.bench.paper import compare, draw, published
 from warpfactor.bench.paper.experiment import Experiment, Report
 from warpfactor.bench.paper.main import methods_of
 from warpfactor.bench.paper.modes import ADAM, DEFAULT, LM
 from warpfactor.bench.paper.study import Study
-from warpfactor.bench.run import Run
-from warpfactor.bench.stats import compare as compare_pairs
-from warpfactor.bench.stats import summarize
-from warpfactor.bench.tables import Column, Table, Value
+from warpfactor.bench.run.run import Run
+from warpfactor.bench.score.metric import DICE
+from warpfactor.bench.score.stats import compare as compare_pairs
+from warpfactor.bench.score.stats import summarize
+from warpfactor.bench.score.tables import Column, Table, Value
 from warpfactor.errors import InputError
 
 METHODS = (ADAM, LM, DEFAULT)

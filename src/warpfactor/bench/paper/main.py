@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from warpfactor.bench.accuracy import by_case, pair_table
-from warpfactor.bench.method import Method
-from warpfactor.bench.metric import SD_LOG_J
 from warpfactor.bench.paper import compare, draw, published
 from warpfactor.bench.paper.experiment import Experiment, Report
 from warpfactor.bench.paper.modes import ADAM, DEFAULT, LM, adam, lm, ours
 from warpfactor.bench.paper.study import Study
-from warpfactor.bench.run import Run
+from warpfactor.bench.run.method import Method
+from warpfactor.bench.run.run import Run
+from warpfactor.bench.score.accuracy import by_case, pair_table
+from warpfactor.bench.score.metric import SD_LOG_J
 
 
 def methods_of(study: Study) -> tuple[Method, ...]:

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from warpfactor.bench.method import Method
 from warpfactor.bench.paper.experiment import Plan
+from warpfactor.bench.run.method import Method
 from warpfactor.errors import InputError
-from warpfactor.register.recipes import recipe as find_recipe
+from warpfactor.recipebook.files import recipe as find_recipe
 
 ADAM, LM, DEFAULT = "Adam", "LM", "default"
 PAPER = "paper"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from warpfactor.bench.tables import Column, Table, Value
+from warpfactor.bench.score.tables import Column, Table, Value
 
 DIGITS = {"Adam MB": 1, "LM MB": 1, "saved %": 1, "LM faster": 2}  # of columns that have others than their table
 

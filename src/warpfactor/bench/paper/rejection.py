@@ -11,16 +11,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from warpfactor.bench.accuracy import by_case, by_group_and_method, sorted_runs, values
-from warpfactor.bench.method import Method
-from warpfactor.bench.metric import SD_LOG_J, Metric
 from warpfactor.bench.paper import compare, draw, published
 from warpfactor.bench.paper.experiment import Experiment, Plan, Report
 from warpfactor.bench.paper.modes import NO_STOP, RULE, lm
 from warpfactor.bench.paper.study import Study
-from warpfactor.bench.run import Run
-from warpfactor.bench.stats import summarize
-from warpfactor.bench.tables import Column, Table, Value
+from warpfactor.bench.run.method import Method
+from warpfactor.bench.run.run import Run
+from warpfactor.bench.score.accuracy import by_case, by_group_and_method, sorted_runs, values
+from warpfactor.bench.score.metric import SD_LOG_J, Metric
+from warpfactor.bench.score.stats import summarize
+from warpfactor.bench.score.tables import Column, Table, Value
 
 NONE, UNCAPPED, CAPPED = "no rejection", "rejection, no cap", "rejection, cap 1"
 CONDITIONS: Mapping[str, Mapping[str, Any]] = {

@@ -17,16 +17,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from warpfactor.bench.accuracy import accuracy_of, values
-from warpfactor.bench.dataset import Case
-from warpfactor.bench.method import Method
-from warpfactor.bench.metric import Metric
+from warpfactor.bench.data.dataset import Case
 from warpfactor.bench.paper.experiment import SEED, TRIALS
 from warpfactor.bench.paper.modes import DAMPING, RULE, lm
 from warpfactor.bench.paper.study import Study
-from warpfactor.bench.run import Run, make_job
-from warpfactor.bench.runner import Progress, Watcher
-from warpfactor.bench.stats import summarize
+from warpfactor.bench.run.method import Method
+from warpfactor.bench.run.run import Run, make_job
+from warpfactor.bench.run.runner import Progress, Watcher
+from warpfactor.bench.score.accuracy import accuracy_of, values
+from warpfactor.bench.score.metric import Metric
+from warpfactor.bench.score.stats import summarize
 from warpfactor.errors import InputError
 
 FOLDER = "searches"

@@ -12,21 +12,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from warpfactor.bench.accuracy import values
-from warpfactor.bench.figures import style
-from warpfactor.bench.method import Method
-from warpfactor.bench.metric import DICE, SD_LOG_J, Metric
 from warpfactor.bench.paper import compare, draw
 from warpfactor.bench.paper.experiment import Experiment, Plan, Report
 from warpfactor.bench.paper.modes import DAMPING, DEFAULT, LM, NO_STOP, RULE, lm, ours
 from warpfactor.bench.paper.published import SWEEP_DEFAULT, SWEEPS
 from warpfactor.bench.paper.study import Study
-from warpfactor.bench.run import Run
-from warpfactor.bench.stats import summarize
-from warpfactor.bench.tables import Column, Table, Value
+from warpfactor.bench.run.method import Method
+from warpfactor.bench.run.run import Run
+from warpfactor.bench.score.accuracy import values
+from warpfactor.bench.score.figures import style
+from warpfactor.bench.score.metric import DICE, SD_LOG_J, Metric
+from warpfactor.bench.score.stats import summarize
+from warpfactor.bench.score.tables import Column, Table, Value
 from warpfactor.errors import InputError
 from warpfactor.optim import Trust
-from warpfactor.register.recipes import recipe as find_recipe
+from warpfactor.recipebook.files import recipe as find_recipe
 
 ENDLESS, FLOOR = "LM without stop rule", "default, floor as well"
 SYMBOLS = {"initial": "λ₀", "increase": "μ⁺", "decrease": "μ⁻"}

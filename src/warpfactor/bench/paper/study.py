@@ -8,12 +8,12 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
-from warpfactor.bench.dataset import Case
-from warpfactor.bench.method import OWN, Method
+from warpfactor.bench.data.dataset import Case
 from warpfactor.bench.paper.data import Pairs
 from warpfactor.bench.paper.experiment import Plan
-from warpfactor.bench.run import Run, make_job
-from warpfactor.bench.runner import Options, Watcher, kept_transform, run_all
+from warpfactor.bench.run.method import OWN, Method
+from warpfactor.bench.run.run import Run, make_job
+from warpfactor.bench.run.runner import Options, Watcher, kept_transform, run_all
 
 AFFINE = "affine"
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from warpfactor.bench.accuracy import by_group_and_method, pair_table, values
-from warpfactor.bench.method import Method
-from warpfactor.bench.metric import CPU, SD_LOG_J
 from warpfactor.bench.paper import compare, draw
 from warpfactor.bench.paper.experiment import Experiment, Plan, Report
 from warpfactor.bench.paper.modes import lm
 from warpfactor.bench.paper.study import Study
-from warpfactor.bench.run import Run
-from warpfactor.bench.stats import summarize
-from warpfactor.bench.tables import Column, Table, Value
+from warpfactor.bench.run.method import Method
+from warpfactor.bench.run.run import Run
+from warpfactor.bench.score.accuracy import by_group_and_method, pair_table, values
+from warpfactor.bench.score.metric import CPU, SD_LOG_J
+from warpfactor.bench.score.stats import summarize
+from warpfactor.bench.score.tables import Column, Table, Value
 
 SIZES = tuple(range(1, 11))
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from warpfactor.bench.accuracy import by_case, by_group_and_method, pair_table, values
 from warpfactor.bench.paper import compare, draw, published
 from warpfactor.bench.paper.experiment import Experiment, Report
 from warpfactor.bench.paper.modes import ADAM, DEFAULT, LM, adam, lm, ours
 from warpfactor.bench.paper.search import Search, method_with
 from warpfactor.bench.paper.study import Study
 from warpfactor.bench.paper.tune import best_table, check, run_searches
-from warpfactor.bench.run import Run
-from warpfactor.bench.stats import summarize
-from warpfactor.bench.tables import Column, Table, Value
+from warpfactor.bench.run.run import Run
+from warpfactor.bench.score.accuracy import by_case, by_group_and_method, pair_table, values
+from warpfactor.bench.score.stats import summarize
+from warpfactor.bench.score.tables import Column, Table, Value
 from warpfactor.errors import InputError
-from warpfactor.register.plain import unknown
+from warpfactor.recipebook.plain import unknown
 
 TRANSFER, TUNED = "LM-transfer", "LM-tuned"
 METHODS = (ADAM, LM, TRANSFER, TUNED, DEFAULT)

@@ -10,8 +10,8 @@ from warpfactor.bench.paper.experiment import Experiment, Report
 from warpfactor.bench.paper.modes import DAMPING
 from warpfactor.bench.paper.search import SPACE, Search, check_optuna, method_with, search
 from warpfactor.bench.paper.study import Study
-from warpfactor.bench.run import Run
-from warpfactor.bench.tables import Column, Table, Value
+from warpfactor.bench.run.run import Run
+from warpfactor.bench.score.tables import Column, Table, Value
 
 SYMBOLS = {"initial": "λ₀", "increase": "μ⁺", "decrease": "μ⁻"}
 BEST, FIRST = "best of the search", "paper's numbers"

@@ -6,17 +6,17 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-from warpfactor.bench import machine
 from warpfactor.bench.paper.data import as_typed
 from warpfactor.bench.paper.experiment import Experiment, Plan, Report
 from warpfactor.bench.paper.modes import DAMPING, PAPER
 from warpfactor.bench.paper.study import Study
-from warpfactor.bench.run import Run
-from warpfactor.bench.runner import cautions
-from warpfactor.bench.stats import ENOUGH
-from warpfactor.bench.tables import write_tables
+from warpfactor.bench.run import machine
+from warpfactor.bench.run.run import Run
+from warpfactor.bench.run.runner import cautions
+from warpfactor.bench.score.stats import ENOUGH
+from warpfactor.bench.score.tables import write_tables
 from warpfactor.errors import WarpfactorError
-from warpfactor.register.recipes import recipe as find_recipe
+from warpfactor.recipebook.files import recipe as find_recipe
 
 WIDTH = 120
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from warpfactor.bench.outcome import Outcome, Task
 from warpfactor.bench.peers.base import Peer, load
+from warpfactor.bench.run.outcome import Outcome, Task
 from warpfactor.io import read_transform
 
 

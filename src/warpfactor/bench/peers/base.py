@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from warpfactor.bench.outcome import Outcome, Task
+from warpfactor.bench.run.outcome import Outcome, Task
 from warpfactor.errors import InputError
 
 

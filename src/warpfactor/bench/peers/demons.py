@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from warpfactor import itk
-from warpfactor.bench.outcome import Outcome, Task
 from warpfactor.bench.peers.base import Peer
-from warpfactor.itk import sitk
-from warpfactor.transform import Affine, Chain, Warp
+from warpfactor.bench.run.outcome import Outcome, Task
+from warpfactor.geometry import itk
+from warpfactor.geometry.itk import sitk
+from warpfactor.geometry.transform import Affine, Chain, Warp
 
 _SETTINGS = {"iterations": "100x50x25", "sigma": 1.5, "shrink": "4x2x1", "affine_iterations": 200, "seed": 1}
 _BINS, _SHARE = 32, 0.2  # of the affine's mutual information: histogram bins, voxels looked at

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import numpy as np
 
-from warpfactor.bench.outcome import Outcome, Task
 from warpfactor.bench.peers.base import Peer, load
+from warpfactor.bench.run.outcome import Outcome, Task
 from warpfactor.errors import InputError
-from warpfactor.grid import RAS_TO_LPS, Matrix
+from warpfactor.geometry.grid import RAS_TO_LPS, Matrix
+from warpfactor.geometry.itk import sitk
+from warpfactor.geometry.transform import Affine, Chain
 from warpfactor.io import read_transform
-from warpfactor.itk import sitk
-from warpfactor.transform import Affine, Chain
 
 _SETTINGS = {
     "affine_radius": 4,

@@ -6,12 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from warpfactor.kernels.reference.interpolate import (
-    interpolate,
-    interpolate_gradient,
-    nearest,
-    voxel_indices,
-)
+from warpfactor.kernels.reference.interpolate import interpolate, interpolate_gradient, nearest, voxel_indices
 
 
 @torch.no_grad()

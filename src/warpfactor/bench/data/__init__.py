@@ -1,0 +1,1 @@
+"""What to register: tables of pairs, Learn2Reg folders, phantoms."""

@@ -1,0 +1,1 @@
+"""How: methods, workers, and runs that can be resumed."""

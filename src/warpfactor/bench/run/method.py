@@ -1,0 +1,168 @@
+"""Methods: named ways to register a case, written so that a shell needs no quotes.
+
+default                                           a recipe, or a recipe file
+default+deformable.iterations=100,50,20           with settings changed
+adam=default+deformable.descent=adam              with a label of its own
+own                                               the recipe that the dataset names for each case
+greedy  ants-synquick  ants-syn  demons           other tools, if they are installed
+long=greedy+iterations=100x100x50                 with their settings changed
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from warpfactor.bench.data.dataset import Case
+from warpfactor.bench.peers import PEERS
+from warpfactor.bench.run.outcome import Outcome, Task
+from warpfactor.errors import InputError
+from warpfactor.recipebook.files import recipe as find_recipe
+from warpfactor.recipebook.files import recipes
+from warpfactor.recipebook.plain import unknown
+from warpfactor.recipebook.recipe import Recipe
+
+OURS, OWN = "warpfactor", "own"
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to register.
+
+    Attributes:
+        label: its name in tables; unique in a benchmark.
+        base: name or file of a recipe, `own`, or a peer.
+        changes: settings that differ from the base's, by name.
+        recipe: instead of a base, a recipe made in Python.
+    """
+
+    label: str
+    base: str
+    changes: Mapping[str, Any]
+    recipe: Recipe | None = None
+
+    @property
+    def tool(self) -> str:
+        """`warpfactor`, or the peer."""
+        return self.base if self.base in PEERS else OURS
+
+    def settings_for(self, case: Case) -> dict[str, Any]:
+        """All settings as plain data: what decides the result, besides the files."""
+        if self.base in PEERS:
+            return {**PEERS[self.base].settings, **self.changes}
+        base = self.recipe or find_recipe(case.recipe if self.base == OWN else self.base)
+        plain = base.replace(self.changes).to_dict()
+        return {name: part for name, part in plain.items() if name not in ("name", "description")}
+
+    def check(self, cases: Sequence[Case], *, masks: bool = False) -> None:
+        """InputError if it cannot run here: unknown settings, a recipe that does not exist, a peer not installed."""
+        if self.base not in PEERS:
+            for case in {case.recipe: case for case in cases}.values():
+                self.settings_for(case)
+            return
+        peer = PEERS[self.base]
+        peer.check()
+        for name in self.changes:
+            if name not in peer.settings:
+                raise unknown(f"setting of {self.base}", name, peer.settings)
+        if masks and not peer.takes_masks:
+            raise InputError(f"Method {self.label!r} takes no masks; leave it out, or register without masks.")
+
+
+def parse_methods(text: str) -> tuple[Method, ...]:
+    """Methods separated by commas; see the top of this file."""
+    methods = tuple(parse_method(part) for part in _split(text))
+    labels = [method.label for method in methods]
+    for label in labels:
+        if labels.count(label) > 1:
+            raise InputError(f"Two methods are called {label!r}; give one of them a label, LABEL={label}+...")
+    if not methods:
+        raise InputError("No method was named; for instance default,fast,greedy.")
+    return methods
+
+
+def parse_method(text: str) -> Method:
+    """One method."""
+    head, *settings = re.split(r"\+(?=[a-z])", text.strip())  # not the plus of 1e+5
+    label, sign, base = head.partition("=")
+    base = base.strip() if sign else head
+    if not base or (sign and not label.strip()):
+        raise InputError(f"Method {text!r}: write NAME, NAME+SETTING=VALUE, or LABEL=NAME+SETTING=VALUE.")
+    changes = {}
+    for entry in settings:
+        name, equals, value = entry.partition("=")
+        if not equals:
+            raise InputError(f"Method {text!r}: {entry!r} is no setting; write NAME=VALUE after each plus sign.")
+        changes[name.strip()] = _value(value.strip(), as_text=base in PEERS)
+    method = Method(label.strip() if sign else text.strip(), base, changes)
+    if base not in (*PEERS, OWN) and not base.lower().endswith((".toml", ".json")) and "/" not in base:
+        _known(base)
+    return method
+
+
+def run_task(tool: str, task: Task) -> Outcome:
+    """Register with a tool; called in a process of its own."""
+    return _run_ours(task) if tool == OURS else PEERS[tool].run(task)
+
+
+def _run_ours(task: Task) -> Outcome:
+    import warpfactor as wf
+
+    fixed_mask, moving_mask = task.mask_files()
+    found = wf.register(
+        task.case.fixed,
+        task.case.moving,
+        recipe=Recipe.from_dict({"name": "bench", **task.settings}),
+        fixed_mask=fixed_mask,
+        moving_mask=moving_mask,
+        initial=task.initial,
+        threads=task.threads,
+    )
+    return Outcome(lambda: found.transform, {"stages": [_stage(stage) for stage in found.history]})
+
+
+def _stage(stage: Any) -> dict[str, Any]:
+    """What a benchmark wants to know of a stage."""
+    plain = {
+        "name": stage.name,
+        "cost_before": stage.cost_before,
+        "cost_after": stage.cost_after,
+        "seconds": stage.seconds,
+        "iterations": len(stage.history),
+        "status": stage.status,
+        "kept": stage.kept,
+    }
+    if stage.name == "deformable":
+        plain["rejected"] = sum(not record.accepted for record in stage.history)
+        plain["last_damping"] = stage.history[-1].damping if stage.history else None
+    return plain
+
+
+def _known(base: str) -> None:
+    names = [*recipes(), OWN, *PEERS]
+    if base not in names:
+        raise unknown("method", base, names)
+
+
+def _split(text: str) -> list[str]:
+    """At commas; a piece that is a number belongs to the list before it, as in iterations=60,30,10."""
+    pieces: list[str] = []
+    for piece in text.split(","):
+        if pieces and re.fullmatch(r"\s*\[?-?[\d.]+(e[+-]?\d+)?\]?\s*", piece):
+            pieces[-1] += f",{piece}"
+        elif piece.strip():
+            pieces.append(piece)
+    return pieces
+
+
+def _value(text: str, *, as_text: bool) -> Any:
+    """A number, a list of numbers, true, false or a word."""
+    if as_text:
+        return text
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return [_value(part, as_text=False) for part in text.split(",")] if "," in text else text

@@ -1,0 +1,1 @@
+"""What the results are worth: scores, statistics, tables."""

@@ -1,0 +1,1 @@
+"""Time and memory of an iteration and of a whole run."""

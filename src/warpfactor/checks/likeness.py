@@ -1,0 +1,291 @@
+"""How alike two images are under a transform, by measures that hold across contrasts, and whether another fits better.
+
+Everything is measured on coarse copies of the images: a verdict is about gross failure, not about the last voxel.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from warpfactor import kernels
+from warpfactor.checks.case import Case
+from warpfactor.checks.coarse import coarse_scene, shrink_mask
+from warpfactor.checks.verdict import GREEN, grade
+from warpfactor.errors import InputError
+from warpfactor.geometry.grid import Matrix
+from warpfactor.geometry.image import Image
+from warpfactor.geometry.resample import resample_through
+from warpfactor.geometry.transform import Affine, Transform
+from warpfactor.scene.scene import Scene
+from warpfactor.stages.linear.motion import MOTIONS
+from warpfactor.stages.linear.solve import LEAST_OVERLAP
+from warpfactor.stages.linear.stage import Levels, LinearSettings, register_linear
+from warpfactor.stages.linear.starts import foreground
+
+POINTS = 100_000  # voxels of the coarse fixed image: about 4 mm for a head
+SEARCH_POINTS = 30_000  # where a second opinion is sought: about 6 mm
+MIRROR_POINTS = 220_000  # left and right of a brain differ in detail: about 3 mm
+BINS = 32
+RADIUS = 2  # of the windows of local correlation
+QUIET = 1e-3  # variance of windows that show nothing, in units of the image's own
+SHIFT = 0.1  # of the object's size: what is as alike as this was not aligned at all
+FEWEST = 50  # voxels that can be compared
+ONE_CONTRAST = ("lncc", "ncc", "mse")
+SEARCH_TOLERANCE = 1e-3  # a step that promises less ends a search: a second opinion counts if it is far better
+MIRROR_TOLERANCE = 1e-4  # here a hundredth counts
+TWO_LEVELS = 32  # voxels along the shortest axis from which a search begins at half the resolution
+
+
+@dataclass(frozen=True)
+class Likeness:
+    """How alike two images are where the fixed one shows something.
+
+    Attributes:
+        coverage: share of the fixed object that lies inside the moving image.
+        information: what they say about each other, 0 to 1: 2 I(F, M) / (H(F) + H(M)).
+        correlation: mean squared correlation in small windows, 0 to 1; NaN where nobody asks for it.
+    """
+
+    coverage: float
+    information: float
+    correlation: float = math.nan
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """What the images say about a transform.
+
+    Attributes:
+        before, affine, after: under no transform, the affine alone, the whole one; None if it cannot be shown.
+        chance: after the whole one and a shift by a tenth of the object: how alike these images are anyway.
+        fresh: under the linear transform that a new, coarse search finds.
+        mirror_gain: by which share a mirrored moving image lowers the cost of a linear fit (MI: adds to what is
+            shared); negative if it is worse. No more than this, if that is below the limit.
+        mirror_limit: name of the limit that holds for it.
+    """
+
+    before: Likeness | None
+    affine: Likeness | None
+    after: Likeness
+    chance: Likeness
+    fresh: Likeness | None = None
+    mirror_gain: float | None = None
+    mirror_limit: str = "mirror"
+
+
+def align(case: Case) -> Alignment | None:
+    """Measure; None if an image is missing or shows nothing."""
+    if case.fixed is None or case.after is None:
+        return None
+    image, transform = case.after
+    scene = coarse_scene(case.fixed, image, case.fixed_mask, POINTS)
+    if scene is None:
+        return None
+    mask = None if case.moving is None else shrink_mask(case.moving_mask, scene.moving_grid)
+    counts = None if mask is None else Image(mask.data.float(), mask.grid)
+    view = _View(scene, foreground(scene.pair.fixed, scene.pair.fixed_mask), counts)
+    moved = view.through(transform)
+    after, chance = view.compare(moved, correlate=True), view.chance(moved)
+    if case.moving is None:
+        return Alignment(None, None, after, chance)
+    metric, dof = _metric(case.entries), _dof(case.entries)
+    limit = "mirror_mi" if metric == "mi" else "mirror_flat" if case.fixed_grid.shape[0] == 1 else "mirror"
+    return Alignment(
+        before=view.compare(view.through(Affine(dimension=case.affine.ndim)), correlate=True),
+        affine=view.compare(view.through(case.affine)),
+        after=after,
+        chance=chance,
+        fresh=_second_opinion(case, view, metric, dof),
+        mirror_gain=_mirror_gain(case, metric, limit),
+        mirror_limit=limit,
+    )
+
+
+class _Moved(NamedTuple):
+    """The moving image on the fixed grid, where it is known, and where it is and counts; (D, H, W) each."""
+
+    image: Tensor
+    inside: Tensor
+    counts: Tensor
+
+
+@dataclass(frozen=True)
+class _View:
+    """Coarse images, where the fixed one shows something, (D, H, W) bool, and where the moving one counts.
+
+    What the moving image's mask leaves out is not compared, but it is covered: overlap is about fields of view.
+    """
+
+    scene: Scene
+    where: Tensor
+    counts: Image | None
+
+    def chance(self, moved: _Moved) -> Likeness:
+        """Mean over shifts along each axis, to and fro."""
+        points = self.where.nonzero()
+        extent = (points.amax(0) - points.amin(0) + 1).tolist()
+        found = []
+        for axis, length in enumerate(extent):
+            step = max(1, round(SHIFT * length))
+            if self.where.shape[axis] > step:
+                found += [self.compare(_Moved(*(t.roll(s, axis) for t in moved))) for s in (-step, step)]
+        return Likeness(*(float(np.mean([getattr(f, name) for f in found])) for name in ("coverage", "information")))
+
+    def through(self, transform: Transform) -> _Moved:
+        """The moving image on the fixed grid."""
+        moving = Image(self.scene.pair.moving, self.scene.moving_grid)
+        known = self.scene.pair.moving_mask
+        place = transform.on_grid(self.scene.fixed_grid)
+        moved = resample_through(moving, place, outside=math.nan).data[0]
+        inside = torch.isfinite(moved)
+        if known is not None:
+            mask = Image(known[None].float(), self.scene.moving_grid)
+            inside &= resample_through(mask, place).data[0] > 0.5
+        counts = inside
+        if self.counts is not None:
+            counts = inside & (resample_through(self.counts, place).data[0] > 0.5)
+        return _Moved(torch.nan_to_num(moved), inside, counts)
+
+    def compare(self, moved: _Moved, *, correlate: bool = False) -> Likeness:
+        coverage = float((self.where & moved.inside).sum() / self.where.sum())
+        shared = self.where & moved.counts
+        if int(shared.sum()) < FEWEST:
+            return Likeness(coverage, 0.0, 0.0)
+        fixed = self.scene.pair.fixed[0]
+        information = shared_information(fixed[shared].numpy(), moved.image[shared].numpy())
+        correlation = local_correlation(fixed, moved.image, shared) if correlate else math.nan
+        return Likeness(coverage, information, correlation)
+
+
+def shared_information(a: NDArray[Any], b: NDArray[Any]) -> float:
+    """2 I(A, B) / (H(A) + H(B)) of two lists of intensities: 0 if unrelated, 1 if one tells the other."""
+    joint = np.bincount(_binned(a) * BINS + _binned(b), minlength=BINS * BINS).reshape(BINS, BINS) / len(a)
+    alone = _entropy(joint.sum(axis=1)) + _entropy(joint.sum(axis=0))
+    return float(2 * (alone - _entropy(joint.ravel())) / alone) if alone > 0 else 0.0
+
+
+def local_correlation(a: Tensor, b: Tensor, where: Tensor) -> float:
+    """Mean squared correlation in windows of (D, H, W) images; voxels outside `where` count nowhere."""
+    weight = where.to(a.dtype)
+    share = _box(weight).clamp_(min=1e-3)
+    mean_a, mean_b = _box(a * weight) / share, _box(b * weight) / share
+    var_a = (_box(a * a * weight) / share - mean_a**2).clamp_(min=0)
+    var_b = (_box(b * b * weight) / share - mean_b**2).clamp_(min=0)
+    covariance = _box(a * b * weight) / share - mean_a * mean_b
+    squared = covariance**2 / ((var_a + QUIET) * (var_b + QUIET))
+    return float(squared[where].mean())
+
+
+def _box(image: Tensor) -> Tensor:
+    radii = [RADIUS if n > 1 else 0 for n in image.shape]
+    smoothed: Tensor = kernels.select("cpu").smooth_box(image.clone()[None], radii)[0]
+    return smoothed
+
+
+def _binned(values: NDArray[Any]) -> NDArray[np.int64]:
+    low, high = np.quantile(values, (0.005, 0.995))
+    scaled = (values - low) * (BINS / max(high - low, 1e-12))
+    binned: NDArray[np.int64] = np.clip(scaled.astype(np.int64), 0, BINS - 1)
+    return binned
+
+
+def _entropy(shares: NDArray[Any]) -> float:
+    filled = shares[shares > 0]
+    return float(-(filled * np.log(filled)).sum())
+
+
+def _metric(entries: Mapping[str, Any]) -> str:
+    """Local correlation if the stages went by likeness of one contrast; if not, mutual information."""
+    return "lncc" if all(stage["metric"] in ONE_CONTRAST for stage in entries["stages"]) else "mi"
+
+
+def _dof(entries: Mapping[str, Any]) -> str:
+    """What the last linear stage was free to do."""
+    names = [stage["name"] for stage in entries["stages"] if stage["name"] in MOTIONS]
+    return names[-1] if names else "affine"
+
+
+def _second_opinion(case: Case, view: _View, metric: str, dof: str) -> Likeness | None:
+    """How alike the images are under a linear transform searched for from scratch."""
+    scene = _scene(case, SEARCH_POINTS)
+    if scene is None:
+        return None
+    matrix, _ = _fit(scene, _settings(scene, metric, dof, SEARCH_TOLERANCE), None)
+    return None if matrix is None else view.compare(view.through(Affine(matrix, dimension=case.affine.ndim)))
+
+
+def _mirror_gain(case: Case, metric: str, limit: str) -> float | None:
+    """What a mirrored fit gains over a straight one, each from the affine or from none; see Alignment.
+
+    A straight fit should cost no more than its start: if a mirrored one is no better than that, the start will do, and
+    what is returned is a bound.
+    """
+    scene = _scene(case, MIRROR_POINTS)
+    if scene is None:
+        return None
+    settings = _settings(scene, metric, "affine", MIRROR_TOLERANCE)
+    levels = Levels.of(scene, settings, kernels.select("cpu"))
+    affine, reflection = case.affine.matrix, _reflection(scene)
+    start, straight = _better(levels, affine, np.eye(4))
+    _, mirrored = _fit(scene, settings, _better(levels, affine @ reflection, reflection)[0], levels)
+    gain = _gain(metric, mirrored, straight)
+    if gain is None or grade(gain, limit) != GREEN:
+        gain = _gain(metric, mirrored, _fit(scene, settings, start, levels)[1])
+    return gain
+
+
+def _gain(metric: str, mirrored: float, straight: float) -> float | None:
+    """1 - cost / cost; of MI, the share by which the information is more; None if one does not exist."""
+    if not (math.isfinite(mirrored) and math.isfinite(straight)):
+        return None
+    if metric == "mi":
+        most = math.log(BINS)
+        return (most - mirrored) / max(most - straight, 1e-9) - 1
+    return 1 - mirrored / max(straight, 1e-9)
+
+
+def _better(levels: Levels, *matrices: Matrix) -> tuple[Matrix, float]:
+    """The transform that costs least at the finest level, and its cost; infinite for images that hardly overlap."""
+    finest, share = levels.costs[-1], levels.overlap.share
+    costs = [finest.evaluate(m).cost if share(m) >= LEAST_OVERLAP else math.inf for m in matrices]
+    best = int(np.argmin(costs))
+    return matrices[best], costs[best]
+
+
+def _reflection(scene: Scene) -> Matrix:
+    """4x4 that swaps left and right (x of the world) about the middle of the fixed object."""
+    inside = foreground(scene.pair.fixed, scene.pair.fixed_mask).nonzero().numpy()
+    matrix = np.diag([-1.0, 1.0, 1.0, 1.0])
+    matrix[0, 3] = 2 * scene.fixed_grid.index_to_world(inside)[:, 0].mean()
+    return matrix
+
+
+def _scene(case: Case, points: int) -> Scene | None:
+    if case.fixed is None or case.moving is None:
+        return None
+    return coarse_scene(case.fixed, case.moving, case.fixed_mask, points, moving_mask=case.moving_mask)
+
+
+def _settings(scene: Scene, metric: str, dof: str, tolerance: float) -> LinearSettings:
+    shortest = min(n for n in scene.fixed_grid.shape if n > 1)
+    levels, iterations = ((2, 1), (30, 10)) if shortest >= TWO_LEVELS else ((1,), (30,))
+    return LinearSettings(dof=dof, metric=metric, bins=BINS, levels=levels, iterations=iterations, tolerance=tolerance)
+
+
+def _fit(
+    scene: Scene, settings: LinearSettings, start: Matrix | None, levels: Levels | None = None
+) -> tuple[Matrix | None, float]:
+    """A linear transform on coarse images and its cost; infinite if there is none."""
+    try:
+        found = register_linear(scene, settings=settings, ops=kernels.select("cpu"), start=start, levels=levels)
+    except InputError:  # no overlap
+        return None, math.inf
+    return found.matrix, found.cost

@@ -1,0 +1,162 @@
+"""How regular a warp is, from the field itself: folds, changes of volume, displacement, and how well it is undone.
+
+result.json has such figures too, but a report must speak of the files as they are now: figures of the warp are taken
+from there only if they are of this one, and those of its inverse are computed as they were.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from warpfactor import kernels
+from warpfactor.checks.case import Case
+from warpfactor.checks.coarse import Region
+from warpfactor.geometry.grid import slabs
+from warpfactor.geometry.image import Image
+from warpfactor.geometry.transform import Warp
+from warpfactor.measure.quality import ErrorFigures
+from warpfactor.measure.regularity import displacement_figures, round_trip_map
+
+SAME = 1e-3  # difference of the smallest determinants of one and the same warp, from memory and from its file
+LOG_LIMIT, SHOWN_LIMIT = 10, 4  # of the base-2 logarithm of the Jacobian, to measure and to show
+FINE, COARSE = 64, 16  # bins of its histogram per factor of two, to measure and to show
+
+
+@dataclass(frozen=True)
+class Regularity:
+    """What the report says about a warp.
+
+    Attributes:
+        folded, voxels: of the whole image; a voxel folds if its Jacobian determinant is not positive.
+        folded_share: of the voxels of the object that fold.
+        sd_log: standard deviation of the natural logarithm of the determinant in the object.
+        percentiles: 1st, 50th and 99th of the determinant there.
+        displacement_mm: length of the displacement, whole image.
+        inverse_vox: |x - inverse(forward(x))| in voxels, where x stays in the image; None without an inverse.
+        counts: voxels of the object by base-2 logarithm, COARSE bins per unit from -SHOWN_LIMIT to SHOWN_LIMIT, the
+            first and last with what lies beyond them; folds left out.
+    """
+
+    folded: int
+    voxels: int
+    folded_share: float
+    sd_log: float
+    percentiles: tuple[float, float, float]
+    displacement_mm: ErrorFigures
+    inverse_vox: ErrorFigures | None
+    counts: NDArray[np.int64]
+
+
+def jacobian_of(warp: Warp | None) -> Image | None:
+    """Determinant of a warp on its own grid."""
+    if warp is None:
+        return None
+    return Image(kernels.select("cpu").jacobian_determinant(_single(warp))[None], warp.grid, "jacobian")
+
+
+class Return(NamedTuple):
+    """How well an inverse undoes a warp: figures over the image, and where it misses by how many mm.
+
+    Where the warp leaves the image, the map is NaN.
+    """
+
+    figures_vox: ErrorFigures
+    errors_mm: Image
+
+
+def return_of(case: Case) -> Return | None:
+    """Of the warp's inverse; None without one on the same grid."""
+    warp, inverse = case.warp, case.inverse_warp
+    if warp is None or inverse is None or inverse.displacement.shape != warp.displacement.shape:
+        return None
+    figures, errors = round_trip_map(_single(warp), _single(inverse), warp.grid, kernels.select("cpu"))
+    return Return(figures, Image(errors[None], warp.grid, "error"))
+
+
+def measure(case: Case, region: Region, jacobian: Image | None, back: Return | None) -> Regularity | None:
+    """None without a warp.
+
+    Args:
+        region: what the fixed image shows.
+        jacobian: determinant of the warp.
+        back: of its inverse, if it has one.
+    """
+    if case.warp is None or jacobian is None:
+        return None
+    determinant = jacobian.data[0].numpy()
+    counts, folded_inside, inside = _histogram(determinant, region)
+    known = _known(case, determinant)
+    sd_log, percentiles = known or (_spread(counts), _percentiles(counts))
+    return Regularity(
+        folded=determinant.size - int(np.count_nonzero(determinant > 0)),
+        voxels=determinant.size,
+        folded_share=folded_inside / max(inside, 1),
+        sd_log=sd_log,
+        percentiles=percentiles,
+        displacement_mm=displacement_figures(_single(case.warp), case.warp.grid),
+        inverse_vox=None if back is None else back.figures_vox,
+        counts=_shown(counts),
+    )
+
+
+def _single(warp: Warp) -> Tensor:
+    return warp.displacement.to(torch.float32).contiguous()
+
+
+def _known(case: Case, determinant: NDArray[np.float32]) -> tuple[float, tuple[float, float, float]] | None:
+    """SD of the logarithm and percentiles in the object: as result.json has them, if it is of this warp."""
+    figures = case.entries["figures"]
+    image, inside = (figures.get(f"warp_jacobian_determinant_in_{name}") for name in ("image", "fixed_foreground"))
+    if not image or not inside:
+        return None
+    if not math.isclose(float(determinant.min()), image["minimum"], rel_tol=SAME, abs_tol=SAME):
+        return None
+    low, middle, high = (float(inside["percentiles"][name]) for name in ("p1", "p50", "p99"))
+    return float(inside["sd_log"]), (low, middle, high)
+
+
+def _histogram(determinant: NDArray[np.float32], region: Region) -> tuple[NDArray[np.int64], int, int]:
+    """Counts in fine bins over the object, how many of its voxels fold, and how many it has."""
+    bins = 2 * LOG_LIMIT * FINE
+    counts, folded, inside = np.zeros(bins, dtype=np.int64), 0, 0
+    for planes in slabs(region.shape):
+        values = determinant[planes][region.planes(planes)]
+        positive = values[values > 0]
+        inside, folded = inside + values.size, folded + values.size - positive.size
+        place = (np.log2(positive) + LOG_LIMIT) * FINE
+        counts += np.bincount(np.clip(place, 0, bins - 1).astype(np.int64), minlength=bins)
+    return counts, folded, inside
+
+
+def _shown(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Fine bins put together to those that are shown."""
+    first, last = (LOG_LIMIT - SHOWN_LIMIT) * FINE, (LOG_LIMIT + SHOWN_LIMIT) * FINE
+    shown: NDArray[np.int64] = counts[first:last].reshape(-1, FINE // COARSE).sum(axis=1)
+    shown[0] += counts[:first].sum()
+    shown[-1] += counts[last:].sum()
+    return shown
+
+
+def _middles() -> NDArray[np.float64]:
+    """Base-2 logarithm in the middle of each fine bin."""
+    return np.linspace(-LOG_LIMIT, LOG_LIMIT, 2 * LOG_LIMIT * FINE, endpoint=False) + 0.5 / FINE
+
+
+def _spread(counts: NDArray[np.int64]) -> float:
+    logs, total = _middles() * math.log(2), max(int(counts.sum()), 1)
+    mean = float(logs @ counts) / total
+    return math.sqrt(float((logs - mean) ** 2 @ counts) / total)
+
+
+def _percentiles(counts: NDArray[np.int64]) -> tuple[float, float, float]:
+    share = np.cumsum(counts) / max(int(counts.sum()), 1)
+    places = np.minimum(np.searchsorted(share, (0.01, 0.5, 0.99)), len(counts) - 1)
+    low, middle, high = np.exp2(_middles()[places]).tolist()
+    return low, middle, high

@@ -1,0 +1,1 @@
+"""Shapes, frames, images and transforms: objects only, no files."""

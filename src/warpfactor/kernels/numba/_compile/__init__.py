@@ -1,0 +1,1 @@
+"""How the CPU kernels are compiled by Numba and kept on disk."""

@@ -1,0 +1,127 @@
+"""CPU form of `compose`: short steps, as registration takes them, read nothing but neighbours.
+
+A step s of at most one voxel along each axis ends between a voxel and its 26 neighbours. Interpolation is then a sum
+over all of them with the weights max(-s, 0), 1 - |s| and max(s, 0) per axis: three times as many products as over the
+corners of a cell, but what is read lies in rows, which the vector unit takes whole. At 192x192x192, one thread, that is
+4.8 ns a voxel against 15.4. Longer steps go voxel by voxel.
+"""
+
+import numpy as np
+import torch
+from numba import prange
+from torch import Tensor
+
+from warpfactor.kernels.numba._compile.jit import array, check_field, exclusive, offset, parallel, serial, target
+from warpfactor.kernels.numba.field import field_strides, vector_at
+
+BLOCK = 1024  # voxels in rows that follow each other and are composed at once
+GROUPS = 64  # of blocks; each has its buffers
+
+
+@serial
+def _along_x(row, x, lo, mid, hi):  # type: ignore[no-untyped-def]
+    """Weighted sum of three voxels in a row."""
+    return lo * row[x - offset(1)] + mid * row[x] + hi * row[x + offset(1)]
+
+
+@serial
+def _weights(s):  # type: ignore[no-untyped-def]
+    """Weights of the voxel before, the voxel itself and the one after, for a step s."""
+    hi = max(s, np.float32(0.0))
+    lo = hi - s
+    return lo, np.float32(1.0) - hi - lo, hi
+
+
+@serial
+def _compose_near(f, steps, k, o, reach, dst):  # type: ignore[no-untyped-def]
+    """Compose component k of the voxels from flat index o on but the first and the last; no step exceeds a voxel.
+
+    `reach` is how far the flat index goes to the voxel before and after along z, then y.
+    """
+    n = dst.shape[0]
+    zl, zh, yl, yh = reach
+    below, above = o - zl, o + zh
+    s, s0, s1, s2 = steps[k], steps[0], steps[1], steps[2]
+    r00, r01, r02 = f[below - yl : below - yl + n], f[below : below + n], f[below + yh : below + yh + n]
+    r10, r11, r12 = f[o - yl : o - yl + n], f[o : o + n], f[o + yh : o + yh + n]
+    r20, r21, r22 = f[above - yl : above - yl + n], f[above : above + n], f[above + yh : above + yh + n]
+    for x in range(offset(1), offset(n - 1)):
+        z0, z1, z2 = _weights(s0[x])
+        y0, y1, y2 = _weights(s1[x])
+        x0, x1, x2 = _weights(s2[x])
+        a = y0 * _along_x(r00, x, x0, x1, x2) + y1 * _along_x(r01, x, x0, x1, x2) + y2 * _along_x(r02, x, x0, x1, x2)
+        b = y0 * _along_x(r10, x, x0, x1, x2) + y1 * _along_x(r11, x, x0, x1, x2) + y2 * _along_x(r12, x, x0, x1, x2)
+        c = y0 * _along_x(r20, x, x0, x1, x2) + y1 * _along_x(r21, x, x0, x1, x2) + y2 * _along_x(r22, x, x0, x1, x2)
+        dst[x] = s[x] + z0 * a + z1 * b + z2 * c
+
+
+@serial
+def _compose_far(f0, f1, f2, shape, stride, steps, z, y, x, i, d0, d1, d2):  # type: ignore[no-untyped-def]
+    """Compose voxel (z, y, x), whose step is the i-th of `steps`."""
+    a, b, c = steps[0, i], steps[1, i], steps[2, i]
+    u0, u1, u2 = vector_at(f0, f1, f2, shape, stride, z + np.float64(a), y + np.float64(b), x + np.float64(c))
+    d0[i], d1[i], d2[i] = a + u0, b + u1, c + u2
+
+
+@serial
+def _scaled(step, o, n, scale, steps):  # type: ignore[no-untyped-def]
+    """Put n steps from flat index o on into `steps`, scaled; whether all are at most one voxel long along each axis."""
+    one = np.float32(1.0)
+    short = 0
+    for k in range(3):
+        src, dst = step[k, o : o + n], steps[k]
+        for x in range(n):
+            s = scale * src[x]
+            dst[x] = s
+            short += 1 if abs(s) <= one else 0
+    return short == 3 * n
+
+
+@serial
+def _compose_rows(f0, f1, f2, shape, stride, step, scale, out, z, y0, y1, steps):  # type: ignore[no-untyped-def]
+    """Compose the rows y0 to y1 of plane z, which lie at the same distance from those before and after."""
+    D, H, W = shape
+    o, n = (z * H + y0) * W, (y1 - y0) * W
+    d0, d1, d2 = out[0, o : o + n], out[1, o : o + n], out[2, o : o + n]
+    near = _scaled(step, o, n, scale, steps)
+    if near:
+        reach = (H * W if z > 0 else 0, H * W if z < D - 1 else 0, W if y0 > 0 else 0, W if y1 < H else 0)
+        _compose_near(f0, steps, 0, o, reach, d0)
+        _compose_near(f1, steps, 1, o, reach, d1)
+        _compose_near(f2, steps, 2, o, reach, d2)
+    for y in range(y0, y1):
+        i = (y - y0) * W
+        for x in range(0, W, max(1, W - 1) if near else 1):
+            _compose_far(f0, f1, f2, shape, stride, steps, z, y, x, i + x, d0, d1, d2)
+
+
+@parallel
+def _compose(warp, shape, stride, step, scale, out):  # type: ignore[no-untyped-def]
+    """All fields are flat: (3, D H W)."""
+    D, H, W = shape
+    f0, f1, f2 = warp[0], warp[1], warp[2]
+    many = max(1, BLOCK // W)
+    blocks = -(-H // many)
+    groups = min(D * blocks, GROUPS)
+    for g in prange(groups):
+        steps = np.empty((3, many * W), np.float32)
+        for k in range(g * D * blocks // groups, (g + 1) * D * blocks // groups):
+            z = k // blocks
+            y = (k - z * blocks) * many
+            end = min(H, y + many)
+            while y < end:  # the first and the last row, which have none before or after them, are blocks of their own
+                until = min(end, H - 1) if 0 < y < H - 1 else y + 1
+                _compose_rows(f0, f1, f2, shape, stride, step, scale, out, z, y, until, steps)
+                y = until
+
+
+@exclusive
+def compose(warp: Tensor, step: Tensor, *, scale: float = 1.0, out: Tensor | None = None) -> Tensor:
+    """x -> s step(x) + warp(x + s step(x)); `out` may be `step`; see the reference."""
+    result = torch.empty_like(warp, memory_format=torch.contiguous_format) if out is None else out
+    shape = tuple(warp.shape[1:])
+    for name, field in (("warp", warp), ("step", step), ("out", result)):
+        check_field(name, field, shape)
+    fields = (array(warp).reshape(3, -1), array(step).reshape(3, -1), target(result).reshape(3, -1))
+    _compose(fields[0], shape, field_strides(warp), fields[1], np.float32(scale), fields[2])
+    return result

@@ -1,0 +1,1 @@
+"""Local correlation on the CPU, tile by tile."""

@@ -1,0 +1,116 @@
+"""Window sums of the LNCC kernel along z and y, row by row of a tile: boxes as running sums, Gaussians anew.
+
+All are in double precision, so running sums do not drift along a column or the stack of planes. A sum is taken for the
+voxels h0 <= x < h1 of a row only; beyond them its sources hold nothing.
+"""
+
+import numpy as np
+
+from warpfactor.kernels.numba._compile.jit import offset, serial
+from warpfactor.kernels.numba.lncc.correlate import ADJOINTS, SUMS
+
+
+@serial
+def replace_products(Z, line, near, F, z, gone, y, c0, c1):  # type: ignore[no-untyped-def]
+    """Window sums along z of one row: add the products of `near`, plane z, and take those of `line`, plane `gone`."""
+    last = F.shape[0] - 1
+    new, old = F[min(z, last), y], F[max(gone, 0), y]
+    s0, s1, s2, s3, s4, s5 = Z[0], Z[1], Z[2], Z[3], Z[4], Z[5]
+    for x in range(offset(c0), offset(c1)):
+        p, q = near[x], line[x]
+        line[x] = p
+        has, had = p == p, q == q
+        m = np.float64(p) if has else 0.0
+        n = np.float64(q) if had else 0.0
+        f = np.float64(np.float32(new[x])) if has else 0.0
+        g = np.float64(np.float32(old[x])) if had else 0.0
+        s0[x] += (1.0 if has else 0.0) - (1.0 if had else 0.0)
+        s1[x] += f - g
+        s2[x] += m - n
+        s3[x] += f * f - g * g
+        s4[x] += m * m - n * n
+        s5[x] += f * m - g * n
+
+
+@serial
+def weigh_products(Z, ring, i, F, z, first, y, taps, h0, h1):  # type: ignore[no-untyped-def]
+    """Window sums along z of row i anew, each plane with its tap; the ring holds planes from `first` to z."""
+    K = ring.shape[0]
+    for q in range(SUMS):
+        for x in range(offset(h0), offset(h1)):
+            Z[q, x] = 0.0
+    for k in range(K):
+        plane = z + 1 + k - K
+        if (plane >= first) & (plane < F.shape[0]):
+            row, line, t = F[plane, y], ring[plane % K, i], taps[k]
+            for x in range(offset(h0), offset(h1)):
+                has = line[x] == line[x]
+                a = t if has else 0.0
+                m = np.float64(line[x]) if has else 0.0
+                f = np.float64(np.float32(row[x])) if has else 0.0
+                Z[0, x] += a
+                Z[1, x] += a * f
+                Z[2, x] += a * m
+                Z[3, x] += a * f * f
+                Z[4, x] += a * m * m
+                Z[5, x] += a * f * m
+
+
+@serial
+def replace_maps(Z, line, maps, c0, c1):  # type: ignore[no-untyped-def]
+    """Window sums along z of one row of the adjoint maps: add `maps` and take `line`, whose place they get."""
+    for q in range(ADJOINTS):
+        total, old, new = Z[q], line[q], maps[q]
+        for x in range(offset(c0), offset(c1)):
+            total[x] += np.float64(new[x]) - np.float64(old[x])
+            old[x] = new[x]
+
+
+@serial
+def weigh_maps(Z, ring, i, z, first, taps, h0, h1):  # type: ignore[no-untyped-def]
+    """As `weigh_products`, of the adjoint maps."""
+    K = ring.shape[0]
+    for q in range(ADJOINTS):
+        total = Z[q]
+        for x in range(offset(h0), offset(h1)):
+            total[x] = 0.0
+        for k in range(K):
+            plane = z + 1 + k - K
+            if plane >= first:
+                line, t = ring[plane % K, i, q], taps[k]
+                for x in range(offset(h0), offset(h1)):
+                    total[x] += t * np.float64(line[x])
+
+
+@serial
+def along_y(acc, Z, y, rows, r, rx, taps, box, h0, h1):  # type: ignore[no-untyped-def]
+    """Window sums along y of the rows up to y into acc, whose lines begin rx voxels before the image.
+
+    Only the first `rows` rows of Z are there. A box is a running sum from row to row.
+    """
+    pad = offset(rx)
+    for q in range(Z.shape[1]):
+        line = acc[q]
+        if box:
+            gone = y - 2 * r - 1
+            if (y < rows) & (gone >= 0):
+                new, old = Z[y, q], Z[gone, q]
+                for x in range(offset(h0), offset(h1)):
+                    line[x + pad] += new[x] - old[x]
+            elif y < rows:
+                new = Z[y, q]
+                for x in range(offset(h0), offset(h1)):
+                    line[x + pad] += new[x]
+            elif gone >= 0:
+                old = Z[gone, q]
+                for x in range(offset(h0), offset(h1)):
+                    line[x + pad] -= old[x]
+        else:
+            for x in range(offset(h0), offset(h1)):
+                line[x + pad] = 0.0
+            for k in range(2 * r + 1):
+                j = y - 2 * r + k
+                if (j >= 0) & (j < rows):
+                    row, t = Z[j, q], taps[k]
+                    for x in range(offset(h0), offset(h1)):
+                        line[x + pad] += t * row[x]

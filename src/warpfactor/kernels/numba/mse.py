@@ -1,0 +1,98 @@
+"""CPU form of `mse`: sample, square and differentiate in one pass over rows."""
+
+import numpy as np
+from numba import prange
+from torch import Tensor
+
+from warpfactor.kernels.numba._compile.jit import exclusive, gradient_array, pair_arrays, parallel, serial
+from warpfactor.kernels.numba.warp import CHUNKS, NOTHING, multiply_row, sample_row, scratch, symmetrize_row
+
+TINY = np.float32(1e-20)  # as in the reference
+
+
+@serial
+def _compare(F, z, y, scale, shift, M, w):  # type: ignore[no-untyped-def]
+    """Sum of squares and count of a row; the differences take the place of the warped values M."""
+    row = F[z, y]
+    total = 0.0
+    count = 0.0
+    for x in range(M.shape[0]):
+        r = np.float32(row[x]) - (scale * M[x] + shift) if w[x] > 0.0 else np.float32(0.0)
+        total += np.float64(w[x] * r * r)
+        count += w[x]
+        M[x] = r
+    return total, count
+
+
+@serial
+def _force(M, w, z, y, alpha, lengths, grad):  # type: ignore[no-untyped-def]
+    """From the differences M of a row to the factors of its slopes; with alpha those of demons."""
+    wz, wy, wx = lengths
+    g0, g1, g2 = grad[0, z, y], grad[1, z, y], grad[2, z, y]
+    for x in range(M.shape[0]):
+        s = np.float32(-2.0) * M[x]
+        if alpha > 0.0:
+            a, b, c = wz * g0[x], wy * g1[x], wx * g2[x]
+            n = a * a + b * b + c * c
+            s = -M[x] / (n + (alpha * M[x]) ** 2 + TINY)
+        M[x] = s * w[x]
+
+
+@parallel
+def _mse(F, moving, u, A, fmask, mmask, alike, symmetric, alpha, lengths, want, grad):  # type: ignore[no-untyped-def]
+    D, H, W = F.shape
+    scale, shift = np.float32(alike[0]), np.float32(alike[1])
+    B = (alike[0] * A).astype(np.float32)  # slopes come out scaled
+    flat, shape, stride = moving
+    sums = np.zeros((D, H))
+    counts = np.zeros((D, H))
+    chunks = min(D * H, CHUNKS)
+    for k in prange(chunks):
+        image = flat, shape, stride
+        M = np.empty(W, np.float32)
+        w = np.empty(W, np.float32)
+        room = scratch(W)
+        for row in range(k * D * H // chunks, (k + 1) * D * H // chunks):
+            z = row // H
+            y = row - z * H
+            sample_row(image, u, A, B, fmask, mmask, z, y, 0, want, NOTHING, M, w, room, grad)
+            sums[z, y], counts[z, y] = _compare(F, z, y, scale, shift, M, w)
+            if want:
+                if symmetric:
+                    symmetrize_row(F, z, y, w, grad, 0, W)
+                _force(M, w, z, y, alpha, lengths, grad)
+                multiply_row(M, grad, z, y, 0, W)
+    total = 0.0
+    count = 0.0
+    for z in range(D):
+        for y in range(H):
+            total += sums[z, y]
+            count += counts[z, y]
+    return total, count
+
+
+@exclusive
+def mse(
+    fixed: Tensor,
+    moving: Tensor,
+    displacement: Tensor,
+    matrix: Tensor,
+    *,
+    gradient: Tensor | None = None,
+    fixed_mask: Tensor | None = None,
+    moving_mask: Tensor | None = None,
+    alike: tuple[float, float] = (1.0, 0.0),
+    symmetric: bool = False,
+    demons: float | None = None,
+    lengths: tuple[float, float, float] = (1.0, 1.0, 1.0),
+) -> tuple[float, float]:
+    """Sum of squared differences, count, and the derivative of the sum by the displacement; see the reference."""
+    return _mse(
+        *pair_arrays(fixed, moving, displacement, matrix, fixed_mask, moving_mask),
+        (float(alike[0]), float(alike[1])),
+        symmetric,
+        np.float32(0.0 if demons is None else demons),
+        tuple(np.float32(w) for w in lengths),
+        gradient is not None,
+        gradient_array(gradient, fixed.shape),
+    )

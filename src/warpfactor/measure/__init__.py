@@ -1,0 +1,1 @@
+"""Figures that say how good and how regular a registration is."""

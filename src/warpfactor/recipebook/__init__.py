@@ -1,0 +1,1 @@
+"""Recipes: everything that decides how two images are registered, as data."""

@@ -1,0 +1,127 @@
+"""The recipes that come with the package: this table is the only place where their numbers are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from warpfactor.optim import Convergence, Descent, Paper, Trust
+from warpfactor.recipebook.recipe import Recipe
+from warpfactor.stages.linear.stage import LinearSettings
+from warpfactor.stages.settings import Deformable
+from warpfactor.terms import LNCC, MI
+
+_RIGID = LinearSettings(dof="rigid")
+_AFFINE = LinearSettings(dof="affine")
+_AFFINE_MI = LinearSettings(dof="affine", metric="mi")
+
+_WARP = Deformable(
+    metric=LNCC((3, 3, 5), symmetric=True),
+    descent=Descent("root"),
+    damping=Trust(initial=8, floor=8, copy_finest=False),
+    step=1.0,
+    sigma_grad=1.2,
+    sigma_warp=0.63,
+    tail=(0.3, 4.0),
+    shading=2.0,
+    levels=(4, 2, 1),
+    iterations=(60, 30, 10),
+)
+# One slice: 11 x 11 voxels are as many as 5 x 5 x 5, and an iteration costs next to nothing.
+_PLANAR = replace(
+    _WARP,
+    metric=LNCC((5, 5, 11), symmetric=True),
+    damping=Trust(initial=8, floor=8),
+    sigma_warp=0.8,
+    blur=0.5,
+    iterations=(60, 30, 60),
+)
+# Few voxels: little to blur away before an image is shrunk, and time for more steps and for copies to undo them from.
+_SMALL = replace(_WARP, damping=Trust(initial=8, floor=8), blur=0.35, iterations=(30, 30, 40))
+# Organs that move far and smoothly: one more level, wider smoothing, more iterations.
+_SMOOTH = replace(
+    _WARP,
+    metric=LNCC(5, symmetric=True, flat=0.003),
+    sigma_grad=2.0,
+    sigma_warp=1.0,
+    levels=(8, 4, 2, 1),
+    iterations=(60, 60, 40, 20),
+)
+# The liver slides past its surroundings: longer steps, a heavy tail, and only the moving image pulls.
+_ABDOMEN = replace(
+    _SMOOTH,
+    metric=LNCC(5, flat=0.003),
+    damping=Trust(initial=0.3, floor=0.3, reject=False),
+    step=3.0,
+    tail=(0.7, 4.0),
+    blur=0.5,
+    iterations=(60, 60, 60, 80),
+)
+_LUNG = replace(
+    _SMOOTH,
+    metric=LNCC((7, 7, 7, 9), symmetric=True, flat=0.003),
+    sigma_grad=1.6,
+    blur=0.5,
+    iterations=(40, 40, 25, 15),
+)
+_PAPER = Deformable(
+    metric=LNCC(7, exact=False, flat=1e-5, noise=0.0),
+    descent=Descent("pointwise"),
+    damping=Paper(),
+    step=0.375,
+    sigma_grad=1.0,
+    sigma_warp=0.5,
+    smoothing="full",
+    units="normalized",
+    boundary="zero",
+    truncate=2.0,
+    blur=0.5,
+    convergence=Convergence(slope=1e-6, window=10),
+    levels=(4, 2, 1),
+    iterations=(200, 100, 50),
+)
+
+_TABLE = (
+    Recipe(
+        "default",
+        "Affine and warp by local correlation; a good start for images of one kind.",
+        (_AFFINE,),
+        _WARP,
+        _PLANAR,
+        _SMALL,
+    ),
+    Recipe("brain", "Brains of one contrast, between people or to a template.", (_AFFINE,), _WARP, _PLANAR, _SMALL),
+    Recipe("lung", "CT of the chest: long, smooth motion.", (_AFFINE,), _LUNG),
+    Recipe("abdomen", "MR or CT of the abdomen over breathing: long, smooth motion.", (_AFFINE,), _ABDOMEN),
+    Recipe(
+        "multimodal",
+        "Images of different contrast, such as T1 and T2 or CT and MR, by mutual information.",
+        (_AFFINE_MI,),
+        replace(_WARP, metric=MI(), shading=0.0),
+    ),
+    Recipe(
+        "paper",
+        "The factored Levenberg-Marquardt optimizer with the numbers and conventions of its paper.",
+        (_AFFINE,),
+        _PAPER,
+    ),
+    Recipe(
+        "fast",
+        "As default with fewer iterations.",
+        (_AFFINE,),
+        replace(_WARP, iterations=(30, 15, 5)),
+        replace(_PLANAR, iterations=(60, 30, 10)),
+        replace(_SMALL, iterations=(20, 15, 15)),
+    ),
+    Recipe(
+        "accurate",
+        "As default with more iterations and a heavier tail of the gradient's kernel.",
+        (_AFFINE,),
+        replace(_WARP, iterations=(100, 60, 20), tail=(0.4, 4.0)),
+        replace(_PLANAR, iterations=(100, 100, 50)),
+        replace(_SMALL, iterations=(60, 60, 60), tail=(0.4, 4.0)),
+    ),
+    Recipe("rigid", "Rotation and translation only.", (_RIGID,)),
+    Recipe("affine", "Rotation, translation, scale and shear, no warp.", (_AFFINE,)),
+)
+
+RECIPES = {recipe.name: recipe for recipe in _TABLE}

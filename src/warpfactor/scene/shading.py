@@ -1,0 +1,55 @@
+"""Shading taken off the images of a coarse level, when it is what their windows show.
+
+A window at a coarse level is so wide that a bias field can change more across it than the tissue does. If that shading
+runs against itself in the two images, local correlation pulls everywhere the wrong way. Without their smooth part the
+images then correlate as well as with it, though half of what they share is gone; ordinary images correlate clearly
+less, and are left as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+from warpfactor.scene.scene import Scene
+from warpfactor.terms import LNCC
+from warpfactor.terms.base import Pair
+
+LIMIT = 0.9  # mean correlation above which shading does no harm
+MARGIN = 0.02  # of mean correlation; ordinary images lose 0.04 and more, opposite shading of 0.3 to 1.7 at most 0.01
+
+
+def without_shading(
+    level: Scene, sd: float, warp: Tensor, matrix: Tensor, ops: ModuleType, weights: tuple[float, ...] | None
+) -> Scene:
+    """The level's scene with the smooth part of both images taken off, if windows then correlate as well; else itself.
+
+    Args:
+        level: images in floating point.
+        sd: of the Gaussian mean that is the smooth part, in voxels of the level.
+        warp: (3, D, H, W) displacement at which the level starts.
+        matrix: from its voxels to those of the moving image.
+        weights: of the channels.
+    """
+    pair = level.pair
+
+    def correlation(of: Pair) -> float:
+        cost = LNCC(3, squared=False).prepare(of, ops, weights=weights)
+        point = cost.linearize(warp, matrix)
+        return abs(1 - point.cost) if point.count else 0.0
+
+    whole = correlation(pair)
+    if whole > LIMIT:
+        return level
+    bare = replace(pair, fixed=_residue(pair.fixed, sd, ops), moving=_residue(pair.moving, sd, ops))
+    left = correlation(bare)
+    return replace(level, pair=bare) if left and left > whole - MARGIN else level
+
+
+def _residue(images: Tensor, sd: float, ops: ModuleType) -> Tensor:
+    """(C, D, H, W) images less their Gaussian mean."""
+    mean: Tensor = ops.smooth_gaussian(images.clone(), (sd, sd, sd))
+    return torch.sub(images, mean, out=mean)

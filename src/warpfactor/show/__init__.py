@@ -1,0 +1,1 @@
+"""What people look at: planes, notebooks, plots and reports."""

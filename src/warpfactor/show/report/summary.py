@@ -1,0 +1,187 @@
+"""One page over many results: what stands out first, with little pictures and links to the reports.
+
+The figures come from the reports themselves, so that a summary of hundreds of results takes seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import numpy as np
+
+from warpfactor import __version__
+from warpfactor.checks.verdict import AMBER, GREEN, RED
+from warpfactor.errors import FileError
+from warpfactor.registration.result import RESULT
+from warpfactor.show.report.page import FACTS_FORMAT, environment
+
+REPORT = "report.html"
+BEGIN, END = '<script type="application/json" id="facts">', "</script>"
+FEWEST = 5  # results from which one can stand out
+OUTLIER = 3.5  # robust standard deviations
+FLOOR = 0.05  # of the median: results that hardly differ have no outliers
+_RANK = {RED: 0, AMBER: 1, GREEN: 2}
+
+
+class Column(NamedTuple):
+    """A figure in the table.
+
+    Attributes:
+        key: in the facts of a report.
+        title, unit, digits: as shown.
+        bad: +1 if large values are, -1 if small ones are, 0 if neither.
+        floor: results that differ by less have no outliers; about a tenth of the check's amber limit, if it has one.
+        check: of the verdict, that is about this figure.
+    """
+
+    key: str
+    title: str
+    digits: int
+    bad: int
+    floor: float = 0.0
+    unit: str = ""
+    check: str = ""
+
+
+COLUMNS = (
+    Column("correlation", "Local correlation", 2, -1, 0.03, check="Likeness"),
+    Column("dice", "Dice", 3, -1, 0.01, check="Labels"),
+    Column("landmark_mm", "Landmark error", 2, 1, 0.1, "mm", "Landmarks"),
+    Column("coverage", "Overlap", 2, -1, 0.05, check="Overlap"),
+    Column("sd_log", "SD log Jacobian", 2, 1, 0.07, "in the object", "Regularity"),
+    Column("folded", "Folded voxels", 0, 1, 1.0, check="Folds"),
+    Column("inverse_vox", "Inverse error", 2, 1, 0.05, "voxels, 95 %", "Inverse"),
+    Column("displacement_mm", "Largest displacement", 1, 1, 1.0, "mm"),
+    Column("seconds", "Time", 1, 0, unit="s, registration"),
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A result in the table.
+
+    Attributes:
+        folder: of the result.
+        facts: what its report says, as `page.facts_of` wrote it.
+    """
+
+    folder: Path
+    facts: Mapping[str, Any]
+
+    @property
+    def level(self) -> str:
+        return str(self.facts["verdict"]["level"])
+
+    def doubtful(self, check: str) -> bool:
+        """Whether the verdict has a check of that name that is amber or red."""
+        checks = self.facts["verdict"].get("checks", ())
+        return any(c["name"] == check and c["level"] in (AMBER, RED) for c in checks)
+
+    def figure(self, key: str) -> float | None:
+        value = self.facts["figures"].get(key)
+        return None if value is None else float(value)
+
+
+def find_results(places: Sequence[str | Path]) -> list[Path]:
+    """Result folders among the given ones, and those one level inside the others; FileError if one holds none."""
+    found = []
+    for place in map(Path, places):
+        inside = [place] if (place / RESULT).is_file() else sorted(p.parent for p in place.glob(f"*/{RESULT}"))
+        if not inside:
+            raise FileError(f"{place}: holds no result; give folders that `warpfactor register` wrote.")
+        found += inside
+    return list(dict.fromkeys(found))
+
+
+def read_facts(folder: Path) -> dict[str, Any] | None:
+    """What the report of a folder says; None if there is no report, or one of another version."""
+    path = folder / REPORT
+    try:
+        text = path.read_text(encoding="utf-8")
+        block = text.split(BEGIN, 1)[1].split(END, 1)[0]
+        facts: dict[str, Any] = json.loads(block)
+    except (OSError, UnicodeDecodeError, IndexError, json.JSONDecodeError):
+        return None
+    return facts if facts.get("format") == FACTS_FORMAT else None
+
+
+def render_summary(rows: Sequence[Row], output: str | Path) -> str:
+    """The page; links are relative to where it will be."""
+    standing = outliers(rows)
+    columns = [column for column in COLUMNS if any(row.figure(column.key) is not None for row in rows)]
+    order = sorted(range(len(rows)), key=lambda i: (_RANK[rows[i].level], -max(standing[i].values(), default=0.0)))
+    counts = {level: sum(row.level == level for row in rows) for level in (GREEN, AMBER, RED)}
+    shown = [_shown(rows[i], standing[i], columns, Path(output)) for i in order]
+    template = environment().get_template("summary.html.jinja")
+    return template.render(version=__version__, rows=shown, columns=columns, counts=counts, total=len(rows))
+
+
+def outliers(rows: Sequence[Row]) -> list[dict[str, float]]:
+    """For each row the figures that stand out on their bad side, with how many robust deviations."""
+    found: list[dict[str, float]] = [{} for _ in rows]
+    for column in COLUMNS:
+        values = [row.figure(column.key) for row in rows]
+        known = np.array([value for value in values if value is not None])
+        if column.bad == 0 or known.size < FEWEST:
+            continue
+        middle = float(np.median(known))
+        scale = max(1.4826 * float(np.median(np.abs(known - middle))), FLOOR * abs(middle), column.floor)
+        for row, value in zip(found, values, strict=True):
+            apart = 0.0 if value is None else column.bad * (value - middle) / scale
+            if apart > OUTLIER:
+                row[column.key] = apart
+    return found
+
+
+def _shown(row: Row, standing: Mapping[str, float], columns: Sequence[Column], output: Path) -> dict[str, Any]:
+    facts = row.facts
+    return {
+        "name": row.folder.name,
+        "link": _link(row.folder / REPORT, output) if (row.folder / REPORT).is_file() else "",
+        "pair": f"{facts['moving']} → {facts['fixed']}",
+        "level": row.level,
+        "rank": _RANK[row.level],
+        "headline": facts["verdict"]["headline"],
+        "reasons": facts["verdict"]["reasons"],
+        "thumbnail": facts.get("thumbnail", ""),
+        "cells": list(_cells(row, standing, columns)),
+    }
+
+
+def _cells(row: Row, standing: Mapping[str, float], columns: Sequence[Column]) -> Iterator[dict[str, Any]]:
+    for column in columns:
+        value = row.figure(column.key)
+        yield {
+            "value": "" if value is None else repr(value),
+            "text": "–" if value is None else f"{value:.{column.digits}f}",
+            "mark": _mark(row, column, standing),
+        }
+
+
+def _mark(row: Row, column: Column, standing: Mapping[str, float]) -> str:
+    """Why a figure is marked; empty if it is not."""
+    if row.doubtful(column.check):
+        return "its check is not green"
+    return "stands out among these results" if column.key in standing else ""
+
+
+def _link(target: Path, output: Path) -> str:
+    """Address of a file seen from the folder of another."""
+    try:
+        relative = Path(os.path.relpath(target.absolute(), output.absolute().parent))
+    except ValueError:  # another drive
+        return target.absolute().as_uri()
+    return quote(relative.as_posix())
+
+
+def unreadable(folder: Path, why: str) -> Row:
+    """The row of a result of which no report can be made."""
+    verdict = {"level": RED, "headline": "Cannot be read", "reasons": [why], "checks": []}
+    figures = dict.fromkeys(column.key for column in COLUMNS)
+    return Row(folder, {"fixed": "?", "moving": "?", "verdict": verdict, "figures": figures, "thumbnail": ""})

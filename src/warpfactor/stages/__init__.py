@@ -1,0 +1,1 @@
+"""The stages of a registration: linear, then greedy deformable."""

@@ -1,0 +1,1 @@
+"""Translation, rigid, similarity and affine registration."""

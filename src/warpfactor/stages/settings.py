@@ -1,0 +1,105 @@
+"""Settings of the deformable stage, as data."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from warpfactor.errors import InputError
+from warpfactor.optim import Convergence, Descent, Paper, Trust
+from warpfactor.scene.scene import BLUR
+from warpfactor.terms import LNCC, Similarity
+
+UNITS = ("spacing", "normalized")
+BOUNDARIES = ("nearest", "zero")
+SMOOTHINGS = ("step", "full")
+STORAGES = ("float32", "int16")
+
+
+@dataclass(frozen=True)
+class Deformable:
+    """How to find a warp.
+
+    Attributes:
+        metric: what makes the images alike.
+        descent, damping: the optimizer. Demons, adam and sgd have no damping: the rule has no part in them, and no step
+            of theirs is rejected, since a second try would be the same.
+        levels: spacing of each level in units of the fixed image's finest spacing, coarse to fine.
+        iterations: at most this many per level.
+        step: longest step in voxels of the level (of its finest axis).
+        sigma_grad, sigma_warp: SD of the Gaussians on gradient and warp, in voxels of the level's finest axis
+            ("spacing" units) or of each axis ("normalized").
+        tail: (share, ratio): this share of the gradient's kernel along each axis is `ratio` times as wide. A heavy tail
+            moves neighbourhoods together and still lets a detail move by itself.
+        smoothing: "step" smooths the warp in proportion to the step taken, so that no step means no smoothing;
+            "full" smooths it fully in every iteration, as the paper.
+        units: "spacing" makes a step isotropic in millimetres; "normalized" works in coordinates that run from -1 to 1
+            along each axis, as the paper, where λ has its published meaning.
+        boundary: what the Gaussians see beyond the border, "nearest" or "zero" (the paper).
+        truncate: where their taps end, in SD.
+        blur: SD of the Gaussian before an image is shrunk by a factor f, in units of f.
+        shading: SD in voxels of the smooth part that is taken off both images at a coarse level, for local correlation,
+            if they correlate as well without it; 0 never does.
+        convergence: when a level stops early.
+        channel_weights: of the metric's channels; None weighs them equally.
+        storage: how the full images are held, "float32" or "int16": whole numbers that divide the range of intensities
+            into 65534 steps, in half the memory and as fast.
+    """
+
+    metric: Similarity = field(default_factory=LNCC)
+    descent: Descent = field(default_factory=Descent)
+    damping: Paper | Trust = field(default_factory=Trust)
+    levels: tuple[float, ...] = (4, 2, 1)
+    iterations: tuple[int, ...] = (100, 50, 20)
+    step: float = 0.5
+    sigma_grad: float = 1.5
+    sigma_warp: float = 0.6
+    tail: tuple[float, float] = (0.0, 1.0)
+    smoothing: str = "step"
+    units: str = "spacing"
+    boundary: str = "nearest"
+    truncate: float = 3.0
+    blur: float = BLUR
+    shading: float = 0.0
+    convergence: Convergence = field(default_factory=Convergence)
+    channel_weights: tuple[float, ...] | None = None
+    storage: str = "float32"
+
+    def __post_init__(self) -> None:
+        if not self.levels or len(self.levels) != len(self.iterations):
+            raise InputError(
+                f"{len(self.levels)} levels {self.levels} and {len(self.iterations)} iteration limits "
+                f"{self.iterations}: give one limit per level, and at least one level."
+            )
+        if any(b >= a for a, b in zip(self.levels, self.levels[1:], strict=False)) or self.levels[-1] < 1:
+            raise InputError(f"Levels {self.levels} must fall from coarse to fine and end at 1 or above.")
+        if any(n < 0 for n in self.iterations):
+            raise InputError(f"Iterations {self.iterations} must not be negative.")
+        self._check_numbers()
+        if not 0 <= self.tail[0] <= 1 or not self.tail[1] >= 1:
+            raise InputError(f"The tail's share must be in [0, 1] and its ratio at least 1, not {self.tail}.")
+        if self.units not in UNITS:
+            raise InputError(f"Unknown units {self.units!r}; use one of {', '.join(UNITS)}.")
+        if self.smoothing not in SMOOTHINGS:
+            raise InputError(f"Unknown warp smoothing {self.smoothing!r}; use one of {', '.join(SMOOTHINGS)}.")
+        if self.storage not in STORAGES:
+            raise InputError(f"Unknown storage {self.storage!r}; use one of {', '.join(STORAGES)}.")
+        if self.descent.name == "demons" and self.metric.name != "mse":
+            raise InputError(f"The demons step is defined for the metric 'mse', not {self.metric.name!r}")
+
+    def _check_numbers(self) -> None:
+        if not all(math.isfinite(level) for level in self.levels):
+            raise InputError(f"Levels {self.levels} must be finite numbers.")
+        for name in ("step", "truncate"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise InputError(f"The setting deformable.{name} = {getattr(self, name):g}: a number above 0 is meant.")
+        for name in ("sigma_grad", "sigma_warp", "blur", "shading"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise InputError(
+                    f"The setting deformable.{name} = {getattr(self, name):g}: a number not below 0 is meant."
+                )
+        if self.boundary not in BOUNDARIES:
+            raise InputError(f"Unknown boundary {self.boundary!r}; use one of {', '.join(BOUNDARIES)}.")
+        weights = self.channel_weights
+        if weights is not None and (not weights or min(weights) < 0 or not 0 < sum(weights) < math.inf):
+            raise InputError(f"The channel weights {weights} must not be negative, and one must be positive.")

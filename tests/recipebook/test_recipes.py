@@ -1,0 +1,225 @@
+"""Recipes are data: printable, changeable by name, saved and loaded without loss."""
+
+import json
+
+import pytest
+import torch
+
+import warpfactor as wf
+from warpfactor.cli.options import parse_settings
+from warpfactor.phantom import phantom
+from warpfactor.recipebook import recipe as recipe_module
+from warpfactor.recipebook import toml
+from warpfactor.recipebook.files import read_recipe, write_recipe
+from warpfactor.recipebook.recipe import SMALL
+
+NAMES = ["default", "brain", "lung", "abdomen", "multimodal", "paper", "fast", "accurate", "rigid", "affine"]
+
+
+def test_all_names_are_there():
+    assert list(wf.recipes()) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_recipe_survives_json_and_toml(name):
+    recipe = wf.recipe(name)
+    assert recipe.description
+    assert wf.Recipe.from_dict(json.loads(json.dumps(recipe.to_dict(), allow_nan=False))) == recipe
+    assert wf.Recipe.from_dict(toml.parse(recipe.to_toml())) == recipe
+
+
+@pytest.mark.parametrize("suffix", [".toml", ".json"])
+def test_a_recipe_file_is_read_back(tmp_path, suffix):
+    recipe = wf.recipe("paper")
+    write_recipe(recipe, tmp_path / f"mine{suffix}")
+    assert wf.recipe(str(tmp_path / f"mine{suffix}")) == recipe
+
+
+def test_what_a_file_leaves_out_takes_its_default(tmp_path):
+    (tmp_path / "short.toml").write_text('[deformable]\nmetric = "mi"\nsigma_grad = 2\n')
+    recipe = wf.recipe(tmp_path / "short.toml")
+    assert recipe.name == "short"
+    assert recipe.linear == ()
+    assert recipe.deformable == wf.Deformable(metric=wf.MI(), sigma_grad=2.0)
+
+
+def test_settings_are_replaced_together():
+    changed = wf.recipe("default").replace(
+        {
+            "deformable.levels": [2, 1],
+            "deformable.iterations": [5, 4],
+            "deformable.metric": "mi",
+            "deformable.metric.bins": 16,
+            "deformable.descent": "adam",
+            "linear.dof": "rigid",
+            "linear.0.window": 9,
+        },
+        name="mine",
+    )
+    assert changed.name == "mine"
+    assert changed.deformable.levels == (2, 1)
+    assert changed.deformable.iterations == (5, 4)
+    assert changed.deformable.metric == wf.MI(bins=16)
+    assert changed.deformable.descent.name == "adam"
+    assert changed.linear[0].dof == "rigid"
+    assert changed.linear[0].window == 9
+    assert wf.recipe("default").deformable.levels == (4, 2, 1)
+
+
+def test_stages_are_switched_off_by_none():
+    assert wf.recipe("default").replace({"deformable": "none"}).deformable is None
+    assert wf.recipe("default").replace({"linear": "none"}).linear == ()
+    with pytest.raises(wf.InputError, match="neither a linear nor a deformable"):
+        wf.recipe("default").replace({"linear": None, "deformable": None})
+
+
+def test_a_custom_loss_can_be_set_but_not_loaded():
+    changed = wf.recipe("default").replace({"deformable.metric": wf.Custom(lambda a, b: (a - b).square().mean())})
+    assert changed.replace({"deformable.step": 0.5}).deformable.metric.name == "custom"
+    with pytest.raises(wf.InputError, match="pass it from Python"):
+        wf.Recipe.from_dict(changed.to_dict())
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("deformable.sigma_gard", 1, "Unknown setting of deformable 'sigma_gard'; did you mean 'sigma_grad'"),
+        ("deformabel", None, "did you mean 'deformable'"),
+        ("deformable.metric", "lnc", "Unknown metric 'lnc'; did you mean 'lncc'"),
+        ("deformable.damping", "turst", "Unknown damping 'turst'; did you mean 'trust'"),
+        ("deformable.metric", 3, "the name of a metric is meant"),
+        ("deformable.metric", torch.dist, r"deformable.metric: a function is given as wf\.Custom\(dist\)"),
+        ("linear.metric", wf.Custom(torch.dist), "a custom loss is for deformable.metric"),
+        ("deformable.metric.bins", 32, "Unknown setting of deformable.metric 'bins'"),
+        ("deformable.step", "big", "deformable.step = 'big': a number is meant"),
+        ("deformable.convergence.window", 2.5, "a whole number is meant"),
+        ("deformable.metric.symmetric", 1, "true or false is meant"),
+        ("deformable.units", 1, "a word is meant"),
+        ("deformable.descent.betas", [0.9], "2 values are meant"),
+        ("deformable.sigma_grad.x", 1, "it is a single value"),
+        ("deformable.descent", "adma", "Unknown optimizer 'adma'"),
+        ("deformable.convergence", 3, "must be a table of settings"),
+        ("deformable.metric", "ncc", "Metric 'ncc' is for linear stages only; deformable takes lncc, mse, mi"),
+        ("linear.1.dof", "rigid", "counted from 0"),
+        ("linear.dof", "rigd", "rigid"),
+        ("name", None, "a word is meant"),
+    ],
+)
+def test_a_wrong_change_is_named(key, value, message):
+    with pytest.raises(wf.InputError, match=message):
+        wf.recipe("default").replace({key: value})
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("deformable.levels", [3]),
+        ("deformable.levels", [8, 4, 2, 1]),
+        ("deformable.iterations", [7, 5]),
+        ("deformable.iterations", [9, 8, 7, 6, 5]),
+        ("linear.levels", [4, 2]),
+    ],
+)
+def test_levels_and_iterations_are_set_together_and_the_example_works(key, value):
+    with pytest.raises(wf.InputError, match="one iteration limit per level") as caught:
+        wf.recipe("default").replace({key: value})
+    example = str(caught.value).split("for instance ")[1].removesuffix(".").split(" and ")
+    changes = parse_settings(example)
+    assert {name.rpartition(".")[2] for name in changes} == {"levels", "iterations"}
+    recipe = wf.recipe("default").replace(changes)
+    stage = recipe.deformable if key.startswith("deformable") else recipe.linear[0]
+    assert list(getattr(stage, key.split(".")[1])) == value
+
+
+def test_a_file_with_levels_alone_names_the_iterations(tmp_path):
+    (tmp_path / "short.toml").write_text("[deformable]\nlevels = [2, 1]\n")
+    with pytest.raises(wf.FileError, match=r"levels=2,1 does not fit deformable\.iterations=.* set both"):
+        wf.recipe(tmp_path / "short.toml")
+
+
+def test_a_missing_stage_has_no_settings():
+    with pytest.raises(wf.InputError, match="switched off"):
+        wf.recipe("rigid").replace({"deformable.step": 1})
+    with pytest.raises(wf.InputError, match="no linear stage"):
+        wf.recipe("default").replace({"linear": None}).replace({"linear.dof": "rigid"})
+
+
+def test_an_unknown_name_brings_a_suggestion():
+    with pytest.raises(wf.InputError, match="Unknown recipe 'brian'; did you mean 'brain'"):
+        wf.recipe("brian")
+    with pytest.raises(wf.InputError, match="use one of default"):
+        wf.recipe("xyz")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("broken.toml", "deformable = [", "cannot be read as a recipe"),
+        ("broken.json", "{", "cannot be read as a recipe"),
+        ("list.json", "[1]", "A recipe is a table of settings"),
+        ("wrong.toml", "[deformable]\nspeed = 3\n", "Unknown setting of recipe.deformable 'speed'"),
+        ("part.toml", "deformable = 3\n", "must be a table of settings"),
+    ],
+)
+def test_a_broken_file_is_named(tmp_path, name, text, message):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(wf.FileError, match=message) as caught:
+        read_recipe(tmp_path / name)
+    assert name in str(caught.value)
+
+
+def test_a_recipe_is_written_as_toml_or_json_only(tmp_path):
+    with pytest.raises(wf.FileError, match=r"\.toml or \.json"):
+        write_recipe(wf.recipe("fast"), tmp_path / "mine.yaml")
+    with pytest.raises(wf.FileError, match="no such recipe file"):
+        wf.recipe(tmp_path / "none.toml")
+
+
+def test_slices_have_settings_of_their_own():
+    default = wf.recipe("default")
+    assert default.for_images(planar=True).deformable == default.planar
+    assert default.for_images(planar=False).deformable == default.deformable
+    changed = default.replace({"deformable.step": 0.7, "deformable.metric.size": 5})
+    for warp in (changed.deformable, changed.planar):
+        assert (warp.step, warp.metric.size) == (0.7, 5)
+    assert changed.planar.sigma_warp == default.planar.sigma_warp
+    assert default.replace(deformable="none").for_images(planar=True).deformable is None
+    assert wf.recipe("lung").for_images(planar=True).deformable == wf.recipe("lung").deformable
+
+
+def test_small_objects_have_settings_of_their_own():
+    default = wf.recipe("default")
+    spatial = default.for_images(planar=False)
+    assert spatial.for_object(SMALL - 1).deformable == default.small
+    assert spatial.for_object(SMALL).deformable == default.deformable
+    assert default.for_images(planar=True).for_object(10).deformable == default.planar
+    changed = default.replace({"deformable.step": 0.7, "small.blur": 0.6})
+    assert (changed.small.step, changed.small.blur, changed.deformable.blur) == (0.7, 0.6, default.deformable.blur)
+    assert default.replace(deformable="none").for_object(10).deformable is None
+    assert wf.recipe("lung").for_object(10).deformable == wf.recipe("lung").deformable
+
+
+def test_the_object_decides_not_the_image_around_it(monkeypatch):
+    made = phantom((24, 28, 24), displacement_vox=1.0)
+    images = [torch.nn.functional.pad(array, (8,) * 6).numpy() for array in (made.fixed, made.moving)]
+    voxels = int(made.mask.sum())
+    used = []
+    for limit in (voxels // 2, 2 * voxels):
+        monkeypatch.setattr(recipe_module, "SMALL", limit)
+        found = wf.register(*images, overrides={"deformable.iterations": [2, 1, 1], "linear": None})
+        used.append(found.recipe)
+        assert found.recipe.small is None
+    assert [recipe.deformable.blur for recipe in used] == [
+        wf.recipe("default").deformable.blur,
+        wf.recipe("default").small.blur,
+    ]
+
+
+def test_a_result_has_the_settings_that_were_used():
+    made = phantom((1, 48, 40), displacement_vox=2.0)
+    images = [wf.Image.from_array(array[0]) for array in (made.fixed, made.moving)]
+    found = wf.register(*images, overrides={"deformable.iterations": [3, 2, 1]})
+    assert found.recipe.planar is None
+    assert found.recipe.deformable.metric == wf.recipe("default").planar.metric
+    again = wf.register(*images, recipe=found.recipe)
+    assert torch.equal(again.warp.displacement, found.warp.displacement)

@@ -1,0 +1,127 @@
+"""The summary: many results on one page, the worst first, figures that stand out marked, links to the reports."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import warpfactor as wf
+from pages import registered, shifted, write_images
+from warpfactor.cli import app as cli
+from warpfactor.show.report import inputs_entry
+from warpfactor.show.report.summary import Row, outliers, read_facts, render_summary
+
+RUNNER = CliRunner()
+
+
+def run(*arguments, code=0):
+    result = RUNNER.invoke(cli.app, [str(argument) for argument in arguments], catch_exceptions=False)
+    assert result.exit_code == code, result.output
+    return result
+
+
+def facts(level="green", **figures):
+    verdict = {"level": level, "headline": level.title(), "reasons": [] if level == "green" else ["Something is off."]}
+    return {"fixed": "f", "moving": "m", "verdict": verdict, "figures": figures, "thumbnail": ""}
+
+
+@pytest.fixture(scope="module")
+def cohort(tmp_path_factory):
+    """A folder with a good result that has a report, a bad one that has none, and one that cannot be read."""
+    place = tmp_path_factory.mktemp("cohort results")
+    pair = registered()
+    write_images(pair, place)
+    for name, found in (("good", pair.found), ("bad", shifted(pair.found))):
+        inputs = inputs_entry(place / name, fixed=place / "fixed.nii.gz", moving=place / "moving.nii.gz")
+        found.save(place / name, extra={"inputs": inputs})
+    wf.report.rebuild(place / "good").save(place / "good" / "report.html")
+    (place / "damaged").mkdir()
+    (place / "damaged" / "result.json").write_text("{")
+    return place
+
+
+def test_one_page_over_many_results_worst_first(cohort, tmp_path):
+    page = tmp_path / "deep" / "summary.html"
+    done = run("summary", cohort, "-o", page)
+    assert f"making the report of {cohort / 'bad'}" in done.stderr
+    assert str(cohort / "good") not in done.stderr, "its report is there already"
+    assert "3 results, 2 red, 0 amber, 1 green" in done.stdout
+    text = page.read_text(encoding="utf-8")
+    names = re.findall(r'class="name" data-value="(\w+)"', text)
+    assert names[-1] == "good" and set(names) == {"good", "bad", "damaged"}
+    links = dict(re.findall(r'<a href="([^"]+)">(\w+)</a>', text))
+    assert set(links.values()) == {"good", "bad"}
+    for link, name in links.items():
+        target = (page.parent / link.replace("%20", " ")).resolve()
+        assert target == (cohort / name / "report.html").resolve()
+        assert target.is_file()
+    assert text.count("data:image/jpeg") == 2
+    assert "The affine looks wrong" in text or "hardly more alike" in text
+    assert "is damaged" in text
+    assert "https://" not in text and "http://" not in text
+
+
+def test_a_damaged_result_is_not_green_because_its_report_was(cohort, tmp_path):
+    folder = tmp_path / "results" / "sub"
+    shutil.copytree(cohort / "good", folder)
+    (folder / "result.json").write_text("{")
+    assert "1 result, 1 red, 0 amber, 0 green" in run("summary", folder, "-o", tmp_path / "s.html").stdout
+    assert "result.json: is damaged" in (tmp_path / "s.html").read_text(encoding="utf-8")
+
+
+def test_it_is_not_overwritten_and_needs_results(cohort, tmp_path):
+    (tmp_path / "summary.html").write_text("mine")
+    assert "exists already" in run("summary", cohort, "-o", tmp_path / "summary.html", code=2).stderr
+    assert (tmp_path / "summary.html").read_text(encoding="utf-8") == "mine"
+    assert "holds no result" in run("summary", tmp_path, "-o", tmp_path / "other.html", code=2).stderr
+
+
+def test_rebuild_makes_reports_again(cohort, tmp_path):
+    report = cohort / "good" / "report.html"
+    report.write_text(
+        report.read_text(encoding="utf-8").replace('"level":"green"', '"level":"amber"'), encoding="utf-8"
+    )
+    assert "1 amber" in run("summary", cohort / "good", "-o", tmp_path / "a.html").stdout
+    assert "1 green" in run("summary", cohort / "good", "-o", tmp_path / "b.html", "--rebuild").stdout
+
+
+def test_facts_are_read_from_the_page(cohort):
+    found = read_facts(cohort / "good")
+    assert found["verdict"]["level"] == "green"
+    assert found["figures"]["sd_log"] > 0
+    assert found["thumbnail"].startswith("data:image/jpeg")
+    assert json.dumps(found)
+    assert read_facts(cohort) is None
+
+
+def test_figures_that_stand_out_are_found_on_their_bad_side():
+    rows = [Row(Path(f"r{i}"), facts(sd_log=0.4 + 0.01 * i, dice=0.8, seconds=10.0)) for i in range(7)]
+    rows += [Row(Path("rough"), facts(sd_log=2.0, dice=0.8, seconds=900.0))]
+    rows += [Row(Path("smooth"), facts(sd_log=0.01, dice=0.3, seconds=10.0))]
+    found = outliers(rows)
+    assert [set(f) for f in found] == [set()] * 7 + [{"sd_log"}, {"dice"}]
+    assert outliers(rows[5:]) == [{}] * 4, "among so few nothing stands out"
+    text = render_summary(rows, "summary.html")
+    assert re.findall(r'class="name" data-value="(\w+)"', text)[:2] == ["rough", "smooth"]
+    assert text.count('class="number outlier"') == 2
+
+
+def test_a_tight_group_has_no_outliers_and_doubtful_checks_are_marked():
+    rows = [Row(Path(f"r{i}"), facts(inverse_vox=v)) for i, v in enumerate((0.11, 0.12, 0.12, 0.13, 0.14, 0.17))]
+    assert outliers(rows) == [{}] * 6
+    bad = facts("red", correlation=0.3, sd_log=0.5)
+    bad["verdict"]["checks"] = [{"name": "Likeness", "level": "red"}, {"name": "Regularity", "level": "green"}]
+    text = render_summary([*rows, Row(Path("bad"), bad)], "summary.html")
+    assert re.findall(r'title="its check is not green">([\d.]+)<', text) == ["0.30"]
+    assert text.count('class="number outlier"') == 1
+    assert "<b>1</b> not to be used as it is" in text and "<b>6</b> look good" in text
+
+
+def test_verdicts_come_before_outliers():
+    rows = [Row(Path(n), facts(level, sd_log=0.5)) for n, level in (("a", "green"), ("b", "red"), ("c", "amber"))]
+    text = render_summary(rows, "summary.html")
+    assert re.findall(r'class="name" data-value="(\w+)"', text) == ["b", "c", "a"]
+    assert "Dice" not in text, "columns without any value are left out"

@@ -1,0 +1,59 @@
+"""Every optimizer with every cost recovers the phantom's known warp from the identity, without folds."""
+
+import functools
+
+import pytest
+
+from warpfactor import kernels
+from warpfactor.geometry.image import Image
+from warpfactor.kernels import numba as cpu
+from warpfactor.measure import quality
+from warpfactor.optim import Descent, Paper, Trust
+from warpfactor.phantom import phantom
+from warpfactor.scene.scene import make_scene
+from warpfactor.stages.pyramid import register_deformable
+from warpfactor.stages.settings import Deformable
+from warpfactor.terms import LNCC, MI, MSE
+
+SHAPES = {"3-D": (40, 48, 44), "2-D": (1, 112, 96)}
+METRICS = {
+    "mse": (MSE(), "t1", 0.5),
+    "lncc": (LNCC(5), "t1", 0.5),
+    "mi-inverted": (MI(), "inverted", 1.0),
+    "mi-t2": (MI(), "t2", 1.0),
+}
+RELATIVE = Paper(initial=0.4, relative=True)
+OPTIMIZERS = {
+    "pointwise": {"descent": Descent("pointwise"), "damping": RELATIVE},
+    "tile": {"descent": Descent("tile", tile_size=3), "damping": RELATIVE},
+    "root": {"descent": Descent("root"), "damping": Trust(), "step": 1.0},
+    "adam": {"descent": Descent("adam"), "damping": RELATIVE, "step": 0.25},
+    "sgd": {"descent": Descent("sgd"), "damping": RELATIVE, "step": 0.5},
+    "demons": {"descent": Descent("demons"), "damping": RELATIVE},
+}
+CASES = [(o, m) for o in OPTIMIZERS for m in METRICS if o != "demons" or m == "mse"]
+
+
+@functools.cache
+def pair(shape, contrast):
+    truth = phantom(shape, contrast=contrast, bias=0.0, noise=0.02)
+    return truth, make_scene(Image.from_array(truth.fixed), Image.from_array(truth.moving))
+
+
+def recover(shape, metric, contrast, **options):
+    truth, scene = pair(shape, contrast)
+    options = {"sigma_grad": 1.5, "sigma_warp": 0.5, "levels": (2, 1), "iterations": (80, 40), **options}
+    result = register_deformable(scene, Deformable(metric=metric, **options), ops=kernels.select("cpu"))
+    error = quality.displacement_error(result.displacement, truth.displacement, truth.mask)
+    return result, error
+
+
+@pytest.mark.parametrize("dimension", SHAPES)
+@pytest.mark.parametrize(("optimizer", "metric"), CASES)
+def test_known_warp_is_recovered(optimizer, metric, dimension):
+    settings, contrast, limit = METRICS[metric]
+    result, error = recover(SHAPES[dimension], settings, contrast, **OPTIMIZERS[optimizer])
+    assert error.mean < limit
+    assert float(cpu.jacobian_determinant(result.displacement).min()) > 0
+    coarse = [r.cost for r in result.records if r.level == 2 and r.accepted]
+    assert coarse[-1] < coarse[0]
