@@ -135,7 +135,8 @@ def test_modules_of_the_working_folder_are_not_mistaken_for_its_own(folder, monk
 def test_a_file_that_is_being_written_is_finished_first(folder, tmp_path):
     """The pipe ends while the lock is held: the process goes when it is given back."""
     code = (
-        "import threading, time, os; from warpfactor.cli import second; from warpfactor.kernels.numba._compile import cache\n"
+        "import threading, time, os; from warpfactor.cli import second\n"
+        "from warpfactor.kernels.numba._compile import cache\n"
         "cache.writing.acquire(); threading.Thread(target=second._end_with_the_first).start()\n"
         "time.sleep(0.3); open('done', 'w').close(); cache.writing.release(); time.sleep(60)"
     )

@@ -1,7 +1,7 @@
 """What the kernels' sources were when the first of them was imported, and whether all that was imported is of them.
 
-Compiled kernels are kept under a digest of the sources (numba/_compile/cache.py). A file that is saved while a process imports
-would go with the wrong digest: old machine code would meet a new caller, which may read and write outside of an array.
+Compiled kernels are kept under a digest of the sources (cache.py). A file that is saved while a process imports would
+go with the wrong digest: old machine code would meet a new caller, which may read and write outside of an array.
 So the digest is taken before any other module of this package is read, and compared once all of them are.
 """
 

@@ -1,0 +1,22 @@
+"""The layers of the package, as docs/architecture.md describes them."""
+
+# Bottom to top; docs/architecture.md says what each is for.
+LAYERS = [
+    "errors",
+    "geometry.grid",
+    "kernels",
+    "geometry",
+    "measure",
+    "phantom",
+    "io",
+    "scene",
+    "terms",
+    "optim",
+    "stages",
+    "recipebook",
+    "checks",
+    "show",
+    "registration",
+    "bench",
+    "cli",
+]
