@@ -17,6 +17,8 @@ from warpfactor.geometry.grid import Grid
 from warpfactor.geometry.image import Image
 from warpfactor.geometry.transform import Affine, Chain, Transform, Warp
 from warpfactor.io import read_image
+from warpfactor.kernels import BACKENDS, select
+from warpfactor.kernels.ops import Ops
 from warpfactor.registration.folder import SavedResult, read_result
 from warpfactor.registration.inputs import load_image, load_mask
 from warpfactor.registration.result import WARPED, Registration
@@ -37,6 +39,7 @@ class Case:
         fixed_grid: of the fixed image.
         entries: result.json.
         missing: for each image that was not found, why; by side.
+        ops: the backend that measures it.
     """
 
     fixed: Image | None
@@ -50,6 +53,7 @@ class Case:
     fixed_grid: Grid
     entries: Mapping[str, Any]
     missing: Mapping[str, str]
+    ops: Ops
 
     @property
     def transform(self) -> Transform:
@@ -92,6 +96,7 @@ def from_registration(
         fixed_grid=found.fixed_grid,
         entries=_with_known_costs({**found.to_dict(), **(extra or {})}),
         missing={},
+        ops=_operations(found.run.backend),
     )
 
 
@@ -136,7 +141,14 @@ def from_folder(folder: str | Path, *, fixed: str | Path | None = None, moving: 
         fixed_grid=saved.fixed_grid,
         entries=_with_known_costs(saved.entries),
         missing=missing,
+        ops=select(),
     )
+
+
+def _operations(name: str) -> Ops:
+    """The backend of a registration, if it runs on the CPU, where reports are made."""
+    known = BACKENDS.get(name)
+    return known.load() if known is not None and known.runs_on(torch.device("cpu")) else select()
 
 
 def _candidates(saved: SavedResult, name: str) -> Sequence[Path]:

@@ -18,22 +18,25 @@ from warpfactor.geometry.grid import Grid, slabs
 from warpfactor.geometry.image import Image
 from warpfactor.geometry.resample import VoxelMap
 from warpfactor.geometry.transform import Affine, Transform
-from warpfactor.scene.scene import Scene, level_shape, make_scene
-from warpfactor.stages.linear.starts import foreground
+from warpfactor.kernels.ops import Ops
+from warpfactor.scene.levels import level_shape
+from warpfactor.scene.object import foreground
+from warpfactor.scene.prepare import make_scene
+from warpfactor.scene.scene import Scene
 
 REGION_POINTS = 100_000  # voxels of the coarse mask of what an image shows
 MOST_SAMPLES = 2  # along each axis of a coarse voxel: aliases are weak, and no full-size copy is made
 
 
 def coarse_scene(
-    fixed: Image, moving: Image, fixed_mask: Image | None, points: int, *, moving_mask: Image | None = None
+    fixed: Image, moving: Image, fixed_mask: Image | None, points: int, ops: Ops, *, moving_mask: Image | None = None
 ) -> Scene | None:
     """Both images at one spacing, the fixed one with about so many voxels; None if they show nothing to compare."""
     spacing = spacing_for(fixed.grid, points)
-    small_fixed, small_moving = shrink(_first(fixed), spacing), shrink(_first(moving), spacing)
-    masks = (shrink_mask(fixed_mask, small_fixed.grid), shrink_mask(moving_mask, small_moving.grid))
+    small_fixed, small_moving = shrink(_first(fixed), spacing, ops), shrink(_first(moving), spacing, ops)
+    masks = (shrink_mask(fixed_mask, small_fixed.grid, ops), shrink_mask(moving_mask, small_moving.grid, ops))
     try:
-        return make_scene(small_fixed, small_moving, fixed_mask=masks[0], moving_mask=masks[1])
+        return make_scene(small_fixed, small_moving, ops=ops, fixed_mask=masks[0], moving_mask=masks[1])
     except InputError:  # nothing but one value is left of it
         return None
 
@@ -51,10 +54,10 @@ class Region:
     mask: NDArray[np.bool_]
 
     @classmethod
-    def of(cls, image: Image, mask: Image | None) -> Region:
+    def of(cls, image: Image, mask: Image | None, ops: Ops) -> Region:
         """Where an image differs from its border, inside its mask if there is one."""
-        small = shrink(_first(image), spacing_for(image.grid, REGION_POINTS))
-        inside = shrink_mask(mask, small.grid)
+        small = shrink(_first(image), spacing_for(image.grid, REGION_POINTS), ops)
+        inside = shrink_mask(mask, small.grid, ops)
         where = foreground(torch.nan_to_num(small.data), None if inside is None else inside.data[0])
         return cls(image.grid.shape, where.numpy())
 
@@ -88,16 +91,17 @@ def spacing_for(grid: Grid, points: int) -> float:
     return math.pow(math.prod(lengths) / points, 1 / len(lengths))
 
 
-def shrink(image: Image, spacing_mm: float) -> Image:
+def shrink(image: Image, spacing_mm: float, ops: Ops) -> Image:
     """The image at about this spacing, along axes that are finer; a voxel is the mean of a few samples in it."""
     grid = image.grid.scaled(shape=level_shape(image.grid, spacing_mm))
-    return Image(sample(image, Affine(dimension=grid.ndim), grid), grid, image.name)
+    return Image(sample(image, Affine(dimension=grid.ndim), grid, ops), grid, image.name)
 
 
 def sample(
     image: Image,
     transform: Transform,
     grid: Grid,
+    ops: Ops,
     *,
     outside: float = math.nan,
     slices: bool = False,
@@ -114,9 +118,9 @@ def sample(
     if slices:
         counts[0] = 1
     if max(counts) == 1:
-        return at(image, place or transform.on_grid(grid), outside=outside)
+        return at(image, place or transform.on_grid(grid, ops=ops), outside=outside, ops=ops)
     fine = grid.scaled(shape=[n * k for n, k in zip(grid.shape, counts, strict=True)])
-    return avg_pool3d(transform.resample(image, fine, outside=outside).data[None], counts)[0]
+    return avg_pool3d(transform.resample(image, fine, outside=outside, ops=ops).data[None], counts)[0]
 
 
 def parts(grid: Grid) -> Iterator[Grid]:
@@ -139,10 +143,11 @@ def _first(image: Image) -> Image:
     return image if image.channels == 1 else Image(image.data[:1], image.grid, image.name)
 
 
-def shrink_mask(mask: Image | None, grid: Grid) -> Image | None:
+def shrink_mask(mask: Image | None, grid: Grid, ops: Ops) -> Image | None:
     """A mask on a coarse grid; None if there is none, or nothing is left of it."""
     if mask is None:
         return None
-    share = sample(Image(mask.data.float(), mask.grid, mask.name), Affine(dimension=grid.ndim), grid, outside=0.0)
+    image = Image(mask.data.float(), mask.grid, mask.name)
+    share = sample(image, Affine(dimension=grid.ndim), grid, ops, outside=0.0)
     inside = (share >= 0.5).to(torch.uint8)
     return Image(inside, grid, mask.name) if bool(inside.any()) else None

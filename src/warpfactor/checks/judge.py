@@ -13,8 +13,7 @@ from warpfactor.checks.likeness import Alignment, Likeness
 from warpfactor.checks.regularity import Regularity
 from warpfactor.checks.verdict import AMBER, GREEN, GREY, RED, Check, Verdict, grade, worst
 from warpfactor.geometry.grid import Matrix
-from warpfactor.stages.greedy import Outcome
-from warpfactor.stages.linear.solve import LIMIT
+from warpfactor.stages.stage import Ending
 
 HALF = 0.5  # coverage below which a likeness says little
 PERFECT = 0.01  # correlation cost below which a warp can only harm
@@ -84,7 +83,7 @@ def _agreed(stage: Mapping[str, Any]) -> bool:
 
 def _settled(stage: Mapping[str, Any]) -> Check:
     """A stage whose cost did not fall noticeably at its end, or that was too short to tell."""
-    limited = stage["status"] == LIMIT or any(outcome == Outcome.LIMIT.value for _, outcome in stage["levels"][-1:])
+    limited = Ending.LIMIT.value in (stage["ending"], *(ending for _, ending in stage["levels"][-1:]))
     if not limited:
         return Check("Course", GREEN, "the cost had settled")
     if len(_last_costs(stage)) < TAIL:

@@ -15,7 +15,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from warpfactor import kernels
 from warpfactor.checks.case import Case
 from warpfactor.checks.coarse import coarse_scene, shrink_mask
 from warpfactor.checks.verdict import GREEN, grade
@@ -24,11 +23,12 @@ from warpfactor.geometry.grid import Matrix
 from warpfactor.geometry.image import Image
 from warpfactor.geometry.resample import resample_through
 from warpfactor.geometry.transform import Affine, Transform
+from warpfactor.kernels.ops import Ops
+from warpfactor.scene.object import shown
 from warpfactor.scene.scene import Scene
 from warpfactor.stages.linear.motion import MOTIONS
 from warpfactor.stages.linear.solve import LEAST_OVERLAP
-from warpfactor.stages.linear.stage import Levels, LinearSettings, register_linear
-from warpfactor.stages.linear.starts import foreground
+from warpfactor.stages.linear.stage import Levels, LinearSettings, run_linear
 
 POINTS = 100_000  # voxels of the coarse fixed image: about 4 mm for a head
 SEARCH_POINTS = 30_000  # where a second opinion is sought: about 6 mm
@@ -81,17 +81,17 @@ class Alignment:
     mirror_limit: str = "mirror"
 
 
-def align(case: Case) -> Alignment | None:
+def align(case: Case, ops: Ops) -> Alignment | None:
     """Measure; None if an image is missing or shows nothing."""
     if case.fixed is None or case.after is None:
         return None
     image, transform = case.after
-    scene = coarse_scene(case.fixed, image, case.fixed_mask, POINTS)
+    scene = coarse_scene(case.fixed, image, case.fixed_mask, POINTS, ops)
     if scene is None:
         return None
-    mask = None if case.moving is None else shrink_mask(case.moving_mask, scene.moving_grid)
+    mask = None if case.moving is None else shrink_mask(case.moving_mask, scene.moving.grid, ops)
     counts = None if mask is None else Image(mask.data.float(), mask.grid)
-    view = _View(scene, foreground(scene.pair.fixed, scene.pair.fixed_mask), counts)
+    view = _View(scene, shown(scene.fixed), counts, ops)
     moved = view.through(transform)
     after, chance = view.compare(moved, correlate=True), view.chance(moved)
     if case.moving is None:
@@ -103,8 +103,8 @@ def align(case: Case) -> Alignment | None:
         affine=view.compare(view.through(case.affine)),
         after=after,
         chance=chance,
-        fresh=_second_opinion(case, view, metric, dof),
-        mirror_gain=_mirror_gain(case, metric, limit),
+        fresh=_second_opinion(case, view, metric, dof, ops),
+        mirror_gain=_mirror_gain(case, metric, limit, ops),
         mirror_limit=limit,
     )
 
@@ -127,6 +127,7 @@ class _View:
     scene: Scene
     where: Tensor
     counts: Image | None
+    ops: Ops
 
     def chance(self, moved: _Moved) -> Likeness:
         """Mean over shifts along each axis, to and fro."""
@@ -141,17 +142,16 @@ class _View:
 
     def through(self, transform: Transform) -> _Moved:
         """The moving image on the fixed grid."""
-        moving = Image(self.scene.pair.moving, self.scene.moving_grid)
-        known = self.scene.pair.moving_mask
-        place = transform.on_grid(self.scene.fixed_grid)
-        moved = resample_through(moving, place, outside=math.nan).data[0]
+        side, ops = self.scene.moving, self.ops
+        place = transform.on_grid(self.scene.fixed.grid, ops=ops)
+        moved = resample_through(Image(side.data, side.grid), place, outside=math.nan, ops=ops).data[0]
         inside = torch.isfinite(moved)
-        if known is not None:
-            mask = Image(known[None].float(), self.scene.moving_grid)
-            inside &= resample_through(mask, place).data[0] > 0.5
+        if side.mask is not None:
+            mask = Image(side.mask[None].float(), side.grid)
+            inside &= resample_through(mask, place, ops=ops).data[0] > 0.5
         counts = inside
         if self.counts is not None:
-            counts = inside & (resample_through(self.counts, place).data[0] > 0.5)
+            counts = inside & (resample_through(self.counts, place, ops=ops).data[0] > 0.5)
         return _Moved(torch.nan_to_num(moved), inside, counts)
 
     def compare(self, moved: _Moved, *, correlate: bool = False) -> Likeness:
@@ -159,9 +159,9 @@ class _View:
         shared = self.where & moved.counts
         if int(shared.sum()) < FEWEST:
             return Likeness(coverage, 0.0, 0.0)
-        fixed = self.scene.pair.fixed[0]
+        fixed = self.scene.fixed.data[0]
         information = shared_information(fixed[shared].numpy(), moved.image[shared].numpy())
-        correlation = local_correlation(fixed, moved.image, shared) if correlate else math.nan
+        correlation = local_correlation(fixed, moved.image, shared, self.ops) if correlate else math.nan
         return Likeness(coverage, information, correlation)
 
 
@@ -172,22 +172,20 @@ def shared_information(a: NDArray[Any], b: NDArray[Any]) -> float:
     return float(2 * (alone - _entropy(joint.ravel())) / alone) if alone > 0 else 0.0
 
 
-def local_correlation(a: Tensor, b: Tensor, where: Tensor) -> float:
+def local_correlation(a: Tensor, b: Tensor, where: Tensor, ops: Ops) -> float:
     """Mean squared correlation in windows of (D, H, W) images; voxels outside `where` count nowhere."""
-    weight = where.to(a.dtype)
-    share = _box(weight).clamp_(min=1e-3)
-    mean_a, mean_b = _box(a * weight) / share, _box(b * weight) / share
-    var_a = (_box(a * a * weight) / share - mean_a**2).clamp_(min=0)
-    var_b = (_box(b * b * weight) / share - mean_b**2).clamp_(min=0)
-    covariance = _box(a * b * weight) / share - mean_a * mean_b
+    weight, radii = where.to(a.dtype), [RADIUS if n > 1 else 0 for n in a.shape]
+
+    def box(image: Tensor) -> Tensor:
+        return ops.smooth_box(image.clone()[None], radii)[0]
+
+    share = box(weight).clamp_(min=1e-3)
+    mean_a, mean_b = box(a * weight) / share, box(b * weight) / share
+    var_a = (box(a * a * weight) / share - mean_a**2).clamp_(min=0)
+    var_b = (box(b * b * weight) / share - mean_b**2).clamp_(min=0)
+    covariance = box(a * b * weight) / share - mean_a * mean_b
     squared = covariance**2 / ((var_a + QUIET) * (var_b + QUIET))
     return float(squared[where].mean())
-
-
-def _box(image: Tensor) -> Tensor:
-    radii = [RADIUS if n > 1 else 0 for n in image.shape]
-    smoothed: Tensor = kernels.select("cpu").smooth_box(image.clone()[None], radii)[0]
-    return smoothed
 
 
 def _binned(values: NDArray[Any]) -> NDArray[np.int64]:
@@ -213,32 +211,32 @@ def _dof(entries: Mapping[str, Any]) -> str:
     return names[-1] if names else "affine"
 
 
-def _second_opinion(case: Case, view: _View, metric: str, dof: str) -> Likeness | None:
+def _second_opinion(case: Case, view: _View, metric: str, dof: str, ops: Ops) -> Likeness | None:
     """How alike the images are under a linear transform searched for from scratch."""
-    scene = _scene(case, SEARCH_POINTS)
+    scene = _scene(case, SEARCH_POINTS, ops)
     if scene is None:
         return None
-    matrix, _ = _fit(scene, _settings(scene, metric, dof, SEARCH_TOLERANCE), None)
+    matrix, _ = _fit(scene, _settings(scene, metric, dof, SEARCH_TOLERANCE), None, ops)
     return None if matrix is None else view.compare(view.through(Affine(matrix, dimension=case.affine.ndim)))
 
 
-def _mirror_gain(case: Case, metric: str, limit: str) -> float | None:
+def _mirror_gain(case: Case, metric: str, limit: str, ops: Ops) -> float | None:
     """What a mirrored fit gains over a straight one, each from the affine or from none; see Alignment.
 
     A straight fit should cost no more than its start: if a mirrored one is no better than that, the start will do, and
     what is returned is a bound.
     """
-    scene = _scene(case, MIRROR_POINTS)
+    scene = _scene(case, MIRROR_POINTS, ops)
     if scene is None:
         return None
     settings = _settings(scene, metric, "affine", MIRROR_TOLERANCE)
-    levels = Levels.of(scene, settings, kernels.select("cpu"))
+    levels = Levels.of(scene, settings, ops)
     affine, reflection = case.affine.matrix, _reflection(scene)
     start, straight = _better(levels, affine, np.eye(4))
-    _, mirrored = _fit(scene, settings, _better(levels, affine @ reflection, reflection)[0], levels)
+    _, mirrored = _fit(scene, settings, _better(levels, affine @ reflection, reflection)[0], ops, levels)
     gain = _gain(metric, mirrored, straight)
     if gain is None or grade(gain, limit) != GREEN:
-        gain = _gain(metric, mirrored, _fit(scene, settings, start, levels)[1])
+        gain = _gain(metric, mirrored, _fit(scene, settings, start, ops, levels)[1])
     return gain
 
 
@@ -262,30 +260,30 @@ def _better(levels: Levels, *matrices: Matrix) -> tuple[Matrix, float]:
 
 def _reflection(scene: Scene) -> Matrix:
     """4x4 that swaps left and right (x of the world) about the middle of the fixed object."""
-    inside = foreground(scene.pair.fixed, scene.pair.fixed_mask).nonzero().numpy()
+    inside = shown(scene.fixed).nonzero().numpy()
     matrix = np.diag([-1.0, 1.0, 1.0, 1.0])
-    matrix[0, 3] = 2 * scene.fixed_grid.index_to_world(inside)[:, 0].mean()
+    matrix[0, 3] = 2 * scene.fixed.grid.index_to_world(inside)[:, 0].mean()
     return matrix
 
 
-def _scene(case: Case, points: int) -> Scene | None:
+def _scene(case: Case, points: int, ops: Ops) -> Scene | None:
     if case.fixed is None or case.moving is None:
         return None
-    return coarse_scene(case.fixed, case.moving, case.fixed_mask, points, moving_mask=case.moving_mask)
+    return coarse_scene(case.fixed, case.moving, case.fixed_mask, points, ops, moving_mask=case.moving_mask)
 
 
 def _settings(scene: Scene, metric: str, dof: str, tolerance: float) -> LinearSettings:
-    shortest = min(n for n in scene.fixed_grid.shape if n > 1)
+    shortest = min(n for n in scene.shape if n > 1)
     levels, iterations = ((2, 1), (30, 10)) if shortest >= TWO_LEVELS else ((1,), (30,))
     return LinearSettings(dof=dof, metric=metric, bins=BINS, levels=levels, iterations=iterations, tolerance=tolerance)
 
 
 def _fit(
-    scene: Scene, settings: LinearSettings, start: Matrix | None, levels: Levels | None = None
+    scene: Scene, settings: LinearSettings, start: Matrix | None, ops: Ops, levels: Levels | None = None
 ) -> tuple[Matrix | None, float]:
     """A linear transform on coarse images and its cost; infinite if there is none."""
     try:
-        found = register_linear(scene, settings=settings, ops=kernels.select("cpu"), start=start, levels=levels)
+        matrix, stage = run_linear(scene, settings, ops=ops, start=start, levels=levels)
     except InputError:  # no overlap
         return None, math.inf
-    return found.matrix, found.cost
+    return matrix, stage.cost_after

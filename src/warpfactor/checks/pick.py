@@ -12,19 +12,20 @@ from warpfactor.geometry.grid import Grid
 from warpfactor.geometry.image import Image
 from warpfactor.geometry.resample import VoxelMap, resample_through
 from warpfactor.geometry.transform import Affine
+from warpfactor.kernels.ops import Ops
 
 ON_VOXEL = 1e-6  # voxels by which a step or a first point may be off
 
 
-def at(image: Image, place: VoxelMap, *, mode: str = "linear", outside: float) -> Tensor:
+def at(image: Image, place: VoxelMap, *, ops: Ops, mode: str = "linear", outside: float) -> Tensor:
     """(C, *place.grid.shape) float32 of an image at the points of `place`."""
     own = None if place.displacement is not None else _own(image.data, place.matrix(image.grid), place.grid.shape)
-    return resample_through(image, place, mode=mode, outside=outside).data if own is None else own
+    return resample_through(image, place, mode=mode, outside=outside, ops=ops).data if own is None else own
 
 
-def nearest(image: Image, grid: Grid, *, outside: float = math.nan) -> Tensor:
+def nearest(image: Image, grid: Grid, *, ops: Ops, outside: float = math.nan) -> Tensor:
     """(C, *grid.shape) of the voxels of an image that are nearest to those of `grid`."""
-    return at(image, Affine(dimension=grid.ndim).on_grid(grid), mode="nearest", outside=outside)
+    return at(image, Affine(dimension=grid.ndim).on_grid(grid), ops=ops, mode="nearest", outside=outside)
 
 
 def _own(data: Tensor, matrix: Tensor, shape: tuple[int, int, int]) -> Tensor | None:

@@ -15,12 +15,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from warpfactor import kernels
 from warpfactor.checks.case import Case
 from warpfactor.checks.coarse import Region
 from warpfactor.geometry.grid import slabs
 from warpfactor.geometry.image import Image
 from warpfactor.geometry.transform import Warp
+from warpfactor.kernels.ops import Ops
 from warpfactor.measure.quality import ErrorFigures
 from warpfactor.measure.regularity import displacement_figures, round_trip_map
 
@@ -54,11 +54,11 @@ class Regularity:
     counts: NDArray[np.int64]
 
 
-def jacobian_of(warp: Warp | None) -> Image | None:
+def jacobian_of(warp: Warp | None, ops: Ops) -> Image | None:
     """Determinant of a warp on its own grid."""
     if warp is None:
         return None
-    return Image(kernels.select("cpu").jacobian_determinant(_single(warp))[None], warp.grid, "jacobian")
+    return Image(ops.jacobian_determinant(_single(warp))[None], warp.grid, "jacobian")
 
 
 class Return(NamedTuple):
@@ -76,7 +76,7 @@ def return_of(case: Case) -> Return | None:
     warp, inverse = case.warp, case.inverse_warp
     if warp is None or inverse is None or inverse.displacement.shape != warp.displacement.shape:
         return None
-    figures, errors = round_trip_map(_single(warp), _single(inverse), warp.grid, kernels.select("cpu"))
+    figures, errors = round_trip_map(_single(warp), _single(inverse), warp.grid, case.ops)
     return Return(figures, Image(errors[None], warp.grid, "error"))
 
 
@@ -100,7 +100,7 @@ def measure(case: Case, region: Region, jacobian: Image | None, back: Return | N
         folded_share=folded_inside / max(inside, 1),
         sd_log=sd_log,
         percentiles=percentiles,
-        displacement_mm=displacement_figures(_single(case.warp), case.warp.grid),
+        displacement_mm=displacement_figures(_single(case.warp), case.warp.grid, case.ops),
         inverse_vox=None if back is None else back.figures_vox,
         counts=_shown(counts),
     )

@@ -61,7 +61,7 @@ def command(  # noqa: PLR0913 - one argument per option
     """Run methods on a list of pairs, from files, and compare overlap, landmarks, regularity, time and memory.
 
     What OUTPUT holds already is not run again, so a stopped benchmark goes on where it was. For instance
-    --methods default,adam=default+deformable.descent=adam,greedy
+    --methods default,adam=default+deformable.optimizer=adam,greedy
     """
     from warpfactor.bench.data.dataset import check_files, read_dataset
     from warpfactor.bench.run.method import parse_methods

@@ -24,7 +24,7 @@ def info(as_json: Json = False) -> None:
     found: dict[str, Any] = {
         **versions(),
         "backends": ", ".join(wf.kernels.BACKENDS),
-        "backend on the cpu": wf.kernels.name_of(wf.kernels.select("cpu")),
+        "backend on the cpu": wf.kernels.choose().name,
         "compiled kernels": kept or "none",
         "processors": os.cpu_count(),
         "threads": numba.get_num_threads(),

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 SHAPE = (24, 24, 24)  # no axis is shrunk below 16 voxels: there are two levels
 # What no recipe uses but a setting can ask for; the metrics are those of the deformable stage.
 CHOICES = (
-    {"deformable.descent": "tile"},
-    {"deformable.descent": "adam"},
-    {"deformable.descent": "sgd"},
-    {"deformable.metric": "mse", "deformable.descent": "demons"},
+    {"deformable.optimizer": "tile"},
+    {"deformable.optimizer": "adam"},
+    {"deformable.optimizer": "sgd"},
+    {"deformable.metric": "mse", "deformable.optimizer": "demons"},
     {"deformable.metric.window": "gaussian"},
     {"deformable.storage": "int16"},
 )

@@ -6,19 +6,19 @@ Points more than half a voxel beyond the outermost voxel centres are outside; in
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from warpfactor import kernels
 from warpfactor.errors import InputError
 from warpfactor.geometry import itk
 from warpfactor.geometry.grid import Grid, Matrix, slabs
 from warpfactor.geometry.image import Image
 from warpfactor.geometry.itk import sitk
+from warpfactor.kernels import select
+from warpfactor.kernels.ops import Ops
 
 _EXACT_IN_FLOAT32 = 1 << 24
 
@@ -43,9 +43,9 @@ class VoxelMap(NamedTuple):
             matrix[0] = 0.0
         return matrix
 
-    def moved_by(self, displacement: Tensor, grid: Grid) -> VoxelMap:
+    def moved_by(self, displacement: Tensor, grid: Grid, ops: Ops) -> VoxelMap:
         """This map followed by y -> y + u(y), u being `displacement` in voxels of `grid`, zero outside it."""
-        steps = _by_kernel(displacement.to(torch.float32), grid, self, "linear", 0.0)
+        steps = _by_kernel(displacement.to(torch.float32), grid, self, "linear", 0.0, ops)
         back = np.linalg.solve((self.affine @ self.grid.matrix)[:3, :3], grid.matrix[:3, :3])
         moved = torch.einsum("ab,bzyx->azyx", torch.from_numpy(back).to(steps), steps)
         return self._replace(
@@ -70,13 +70,16 @@ class VoxelMap(NamedTuple):
         return index
 
 
-def resample_through(image: Image, place: VoxelMap, *, mode: str = "linear", outside: float = 0.0) -> Image:
+def resample_through(
+    image: Image, place: VoxelMap, *, mode: str = "linear", outside: float = 0.0, ops: Ops | None = None
+) -> Image:
     """`image` at the points of `place`, as an Image on `place.grid`.
 
     Args:
         mode: "linear"; "nearest"; "label", the label with the largest linear weight: labels never mix and
             borders are smoother than nearest; "bspline", cubic, by SimpleITK.
         outside: value of points outside the image.
+        ops: the backend; the fastest of the image's device by default.
     """
     methods = {"linear": _linear, "nearest": _nearest, "label": _label, "bspline": _bspline}
     if mode not in methods:
@@ -86,7 +89,8 @@ def resample_through(image: Image, place: VoxelMap, *, mode: str = "linear", out
             f"{image.name} is a {image.grid.ndim}-D image and is to be carried onto a {place.grid.ndim}-D grid; "
             "both must have the same dimension: give an image like those that were registered."
         )
-    return Image(methods[mode](image, place, outside), place.grid, image.name)
+    backend = ops or select(image.data.device)
+    return Image(methods[mode](image, place, outside, backend), place.grid, image.name)
 
 
 def corners(index: Tensor, shape: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:
@@ -127,24 +131,24 @@ def slab_index(shape: tuple[int, int, int], planes: slice) -> Tensor:
     return torch.cartesian_prod(axes[0][planes], axes[1], axes[2]).reshape(-1, 3)
 
 
-def _linear(image: Image, place: VoxelMap, outside: float) -> Tensor:
-    return _by_kernel(image.data.to(torch.float32), image.grid, place, "linear", outside)
+def _linear(image: Image, place: VoxelMap, outside: float, ops: Ops) -> Tensor:
+    return _by_kernel(image.data.to(torch.float32), image.grid, place, "linear", outside, ops)
 
 
-def _nearest(image: Image, place: VoxelMap, outside: float) -> Tensor:
+def _nearest(image: Image, place: VoxelMap, outside: float, ops: Ops) -> Tensor:
     data = image.data
     if data.is_floating_point():
-        return _by_kernel(data, image.grid, place, "nearest", outside)
+        return _by_kernel(data, image.grid, place, "nearest", outside, ops)
     if int(data.max()) < _EXACT_IN_FLOAT32 and int(data.min()) > -_EXACT_IN_FLOAT32:
-        return _by_kernel(data.float(), image.grid, place, "nearest", outside).to(data.dtype)
+        return _by_kernel(data.float(), image.grid, place, "nearest", outside, ops).to(data.dtype)
     values, codes = torch.unique(data, return_inverse=True)
-    code = _by_kernel(codes.float(), image.grid, place, "nearest", -1.0).long()
+    code = _by_kernel(codes.float(), image.grid, place, "nearest", -1.0, ops).long()
     return torch.where(code < 0, int(outside), values[code.clamp(min=0)]).to(data.dtype)
 
 
-def _label(image: Image, place: VoxelMap, outside: float) -> Tensor:
+def _label(image: Image, place: VoxelMap, outside: float, ops: Ops) -> Tensor:
     """Per voxel, the label whose corners weigh most; the cost does not grow with the number of labels."""
-    ops, matrix, field = _arguments(image.data, image.grid, place)
+    matrix, field = _arguments(image.data, image.grid, place)
     sampled = [
         ops.sample_labels(channel.contiguous(), field, matrix, shape=place.grid.shape, outside=outside)
         for channel in image.data
@@ -152,8 +156,8 @@ def _label(image: Image, place: VoxelMap, outside: float) -> Tensor:
     return torch.stack(sampled)
 
 
-def _by_kernel(data: Tensor, moving: Grid, place: VoxelMap, mode: str, outside: float) -> Tensor:
-    ops, matrix, field = _arguments(data, moving, place)
+def _by_kernel(data: Tensor, moving: Grid, place: VoxelMap, mode: str, outside: float, ops: Ops) -> Tensor:
+    matrix, field = _arguments(data, moving, place)
     sampled = [
         ops.sample(channel.contiguous(), field, matrix, shape=place.grid.shape, mode=mode, outside=outside)
         for channel in data
@@ -161,15 +165,15 @@ def _by_kernel(data: Tensor, moving: Grid, place: VoxelMap, mode: str, outside: 
     return torch.stack(sampled)
 
 
-def _arguments(data: Tensor, moving: Grid, place: VoxelMap) -> tuple[ModuleType, Tensor, Tensor | None]:
-    """What the kernels take besides the image: themselves, the matrix to its voxels, the displacement."""
+def _arguments(data: Tensor, moving: Grid, place: VoxelMap) -> tuple[Tensor, Tensor | None]:
+    """What the kernels take besides the image: the matrix to its voxels, the displacement."""
     field = None
     if place.displacement is not None:
         field = place.displacement.to(device=data.device, dtype=torch.float32).contiguous()
-    return kernels.select(data.device), place.matrix(moving), field
+    return place.matrix(moving), field
 
 
-def _bspline(image: Image, place: VoxelMap, outside: float) -> Tensor:
+def _bspline(image: Image, place: VoxelMap, outside: float, ops: Ops) -> Tensor:
     ndim = place.grid.ndim
     transform = sitk.CompositeTransform(ndim)
     transform.AddTransform(itk.affine_to_sitk(place.affine, ndim))

@@ -20,11 +20,12 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from warpfactor import kernels
 from warpfactor.errors import InputError
 from warpfactor.geometry.grid import Grid, Points, apply_matrix
 from warpfactor.geometry.image import Image
 from warpfactor.geometry.resample import VoxelMap, interpolate, resample_through
+from warpfactor.kernels import select
+from warpfactor.kernels.ops import Ops
 
 
 class Transform(ABC):
@@ -60,19 +61,22 @@ class Transform(ABC):
             return replace(parts[0], source=first.source, target=self.target)
         return Chain(parts, source=first.source, target=self.target)
 
-    def resample(self, image: Image, grid: Grid, *, mode: str = "linear", outside: float = 0.0) -> Image:
+    def resample(
+        self, image: Image, grid: Grid, *, mode: str = "linear", outside: float = 0.0, ops: Ops | None = None
+    ) -> Image:
         """`image` of target space on `grid` of source space, interpolated once.
 
         Args:
             mode: "linear", "nearest", "label" (linear vote, labels never mix) or "bspline" (cubic).
             outside: value of points that fall outside `image`.
+            ops: the backend; the fastest of the image's device by default.
         """
-        return resample_through(image, self.on_grid(grid), mode=mode, outside=outside)
+        return resample_through(image, self.on_grid(grid, ops=ops), mode=mode, outside=outside, ops=ops)
 
-    def on_grid(self, grid: Grid) -> VoxelMap:
+    def on_grid(self, grid: Grid, *, ops: Ops | None = None) -> VoxelMap:
         """The map as one displacement on `grid` followed by one affine, the form kernels take."""
         _check_dimension(self.parts, grid)
-        return reduce(lambda place, part: part.follow(place), self.parts, VoxelMap(grid, None, np.eye(4)))
+        return reduce(lambda place, part: part.follow(place, ops), self.parts, VoxelMap(grid, None, np.eye(4)))
 
     def to_warp(self, grid: Grid) -> Warp:
         """The whole transform, affines included, as one displacement on `grid`."""
@@ -118,7 +122,7 @@ class Affine(Transform):
     def map_points(self, points: ArrayLike) -> Points:
         return apply_matrix(self.matrix, points)
 
-    def follow(self, place: VoxelMap) -> VoxelMap:
+    def follow(self, place: VoxelMap, ops: Ops | None = None) -> VoxelMap:
         """`place` and then this transform."""
         return place._replace(affine=self.matrix @ place.affine)
 
@@ -170,28 +174,30 @@ class Warp(Transform):
         moved: Points = np.atleast_2d(np.asarray(points, dtype=np.float64)) + self.grid.voxels_to_mm(steps.T).T.numpy()
         return moved
 
-    def follow(self, place: VoxelMap) -> VoxelMap:
+    def follow(self, place: VoxelMap, ops: Ops | None = None) -> VoxelMap:
         """`place` and then this transform; the field itself if it lies on the grid and comes first."""
         untouched = place.displacement is None and np.array_equal(place.affine, np.eye(4))
         if untouched and self.grid.same_space(place.grid):
             return place._replace(displacement=self.displacement)
-        return place.moved_by(self.displacement, self.grid)
+        return place.moved_by(self.displacement, self.grid, ops or select(self.displacement.device))
 
     def inverse(self) -> Warp:
         """The numerical inverse, on the same grid; see `inverse_with_residual` for how good it is."""
         return self.inverse_with_residual()[0]
 
-    def inverse_with_residual(self, *, iterations: int = 50, tolerance_vox: float = 1e-3) -> tuple[Warp, Tensor]:
+    def inverse_with_residual(
+        self, *, iterations: int = 50, tolerance_vox: float = 1e-3, ops: Ops | None = None
+    ) -> tuple[Warp, Tensor]:
         """The inverse v and its residual |v(x) + u(x + v(x))| in mm, (D, H, W)."""
-        ops = kernels.select(self.displacement.device)
+        ops = ops or select(self.displacement.device)
         u = self.displacement.to(torch.float32).contiguous()
         v, _ = ops.invert(u, iterations=iterations, tolerance=tolerance_vox)
         residual_mm = self.grid.voxels_to_mm(ops.compose(u, v)).norm(dim=0).to(torch.float32)
         return Warp(v, self.grid, self.target, self.source), residual_mm
 
-    def jacobian(self) -> Image:
+    def jacobian(self, *, ops: Ops | None = None) -> Image:
         """det(I + du/dx) per voxel: volume change of source space; at or below zero the warp folds."""
-        ops = kernels.select(self.displacement.device)
+        ops = ops or select(self.displacement.device)
         determinant = ops.jacobian_determinant(self.displacement.to(torch.float32).contiguous())
         return Image(determinant[None], self.grid, "jacobian")
 

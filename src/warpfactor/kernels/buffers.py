@@ -6,7 +6,9 @@ on more small pages than the processor remembers the places of. Fields of 256³ 
 
 from __future__ import annotations
 
+import ctypes
 import math
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -38,3 +40,11 @@ def new_field(
 def field_like(field: Tensor) -> Tensor:
     """Another one of the same shape and type, on the same device."""
     return new_field(field.shape, device=field.device, dtype=field.dtype)
+
+
+def give_back_memory() -> None:
+    """Return freed blocks to the system; the C library of Linux otherwise keeps those below 32 MiB for later."""
+    if sys.platform.startswith("linux"):
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # musl has none
+        if trim is not None:
+            trim(0)

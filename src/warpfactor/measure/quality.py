@@ -17,6 +17,7 @@ from torch import Tensor
 
 from warpfactor import kernels
 from warpfactor.errors import InputError
+from warpfactor.kernels.ops import Ops
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -163,10 +164,12 @@ def target_registration_error(mapped_points: Array | Tensor, true_points: Array 
     )
 
 
-def jacobian_figures(determinant: Array | Tensor, mask: Array | Tensor | None = None) -> JacobianFigures:
+def jacobian_figures(
+    determinant: Array | Tensor, mask: Array | Tensor | None = None, *, ops: Ops | None = None
+) -> JacobianFigures:
     """Folds, percentiles and spread of Jacobian determinants (D, H, W), where mask is true."""
     values, inside = _measurable(determinant, mask)
-    ops = kernels.select(values.device)
+    ops = ops or kernels.select(values.device)
     found = _counted(ops.tally(values, mask=inside, log_range=LOG_JACOBIAN_RANGE))
     mean = found.total / found.count
     return JacobianFigures(
@@ -178,10 +181,12 @@ def jacobian_figures(determinant: Array | Tensor, mask: Array | Tensor | None = 
     )
 
 
-def inverse_consistency(residual: Array | Tensor, mask: Array | Tensor | None = None) -> ErrorFigures:
+def inverse_consistency(
+    residual: Array | Tensor, mask: Array | Tensor | None = None, *, ops: Ops | None = None
+) -> ErrorFigures:
     """Figures of the distance |x - inverse(forward(x))| (D, H, W), in its own unit, where mask is true."""
     values, inside = _measurable(residual, mask)
-    ops = kernels.select(values.device)
+    ops = ops or kernels.select(values.device)
     found = _counted(ops.tally(values, mask=inside))
     (p95,) = ops.percentiles(values, (95,), mask=inside)
     return ErrorFigures(found.total / found.count, p95, found.maximum)

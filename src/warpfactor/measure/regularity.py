@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
-from types import ModuleType
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from warpfactor.geometry.grid import Grid, Matrix
+from warpfactor.kernels.ops import Ops
 from warpfactor.measure.quality import ErrorFigures, JacobianFigures, inverse_consistency, jacobian_figures
 
 NEGLIGIBLE = 1e-9  # products of axes at right angles, up to rounding
@@ -58,7 +58,7 @@ def measure(
     *,
     grid: Grid,
     foreground: Tensor | None,
-    ops: ModuleType,
+    ops: Ops,
 ) -> Figures:
     """The figures of y = matrix (x + forward(x)).
 
@@ -70,9 +70,9 @@ def measure(
     if forward is None or inverse is None:
         return Figures(determinant, None)
     jacobian = ops.jacobian_determinant(forward)
-    whole, inner = jacobian_figures(jacobian), jacobian_figures(jacobian, foreground)
+    whole, inner = jacobian_figures(jacobian, ops=ops), jacobian_figures(jacobian, foreground, ops=ops)
     del jacobian
-    moved = displacement_figures(forward, grid)
+    moved = displacement_figures(forward, grid, ops)
     there_vox, there_mm = round_trip(forward, inverse, grid, ops)
     back_vox, back_mm = round_trip(inverse, forward, grid, ops)
     warp = WarpFigures(
@@ -87,39 +87,39 @@ def measure(
     return Figures(determinant, warp)
 
 
-def displacement_figures(field: Tensor, grid: Grid) -> ErrorFigures:
+def displacement_figures(field: Tensor, grid: Grid, ops: Ops) -> ErrorFigures:
     """Of the length in mm of a (3, *grid.shape) displacement in voxels."""
-    return inverse_consistency(lengths_mm(field, grid))
+    return inverse_consistency(lengths_mm(field, grid), ops=ops)
 
 
-def round_trip_vox(first: Tensor, second: Tensor, ops: ModuleType) -> ErrorFigures:
+def round_trip_vox(first: Tensor, second: Tensor, ops: Ops) -> ErrorFigures:
     """Of |first(x) + second(x + first(x))| in voxels, where x + first(x) is in the image."""
-    return _inside_figures(*ops.round_trip(first, second, np.eye(3)))
+    return _inside_figures(*ops.round_trip(first, second, np.eye(3)), ops)
 
 
-def round_trip_map(first: Tensor, second: Tensor, grid: Grid, ops: ModuleType) -> tuple[ErrorFigures, Tensor]:
+def round_trip_map(first: Tensor, second: Tensor, grid: Grid, ops: Ops) -> tuple[ErrorFigures, Tensor]:
     """Figures of |first(x) + second(x + first(x))| in voxels, and (D, H, W) what it is in mm.
 
     Where x + first(x) is not in the image, the map is NaN.
     """
     found, inside = ops.round_trip(first, second, np.eye(3))
-    voxels = _inside_figures(found, inside)
+    voxels = _inside_figures(found, inside, ops)
     side_mm = _cube_side(_gram(grid))
     lengths_mm = ops.round_trip(first, second, _gram(grid))[0] if side_mm is None else found.mul_(side_mm)
     return voxels, lengths_mm.masked_fill_(~inside, math.nan)
 
 
-def round_trip(first: Tensor, second: Tensor, grid: Grid, ops: ModuleType) -> tuple[ErrorFigures, ErrorFigures]:
+def round_trip(first: Tensor, second: Tensor, grid: Grid, ops: Ops) -> tuple[ErrorFigures, ErrorFigures]:
     """Figures of |first(x) + second(x + first(x))| in voxels and mm, where x + first(x) is in the image."""
     voxels, gram = round_trip_vox(first, second, ops), _gram(grid)
     side_mm = _cube_side(gram)
     if side_mm is not None:
         return voxels, ErrorFigures(*(side_mm * value for value in voxels))
-    return voxels, _inside_figures(*ops.round_trip(first, second, gram))
+    return voxels, _inside_figures(*ops.round_trip(first, second, gram), ops)
 
 
-def _inside_figures(lengths: Tensor, inside: Tensor) -> ErrorFigures:
-    return inverse_consistency(lengths, inside if bool(inside.any()) else None)
+def _inside_figures(lengths: Tensor, inside: Tensor, ops: Ops) -> ErrorFigures:
+    return inverse_consistency(lengths, inside if bool(inside.any()) else None, ops=ops)
 
 
 def _cube_side(gram: Matrix) -> float | None:

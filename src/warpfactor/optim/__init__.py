@@ -1,9 +1,23 @@
-"""The optimizer in three independent parts: the step (descent), its length and fate (damping), and when to stop."""
+"""The optimizer in three independent parts: the step, its damping and fate, and when to stop."""
 
-from warpfactor.optim.damping import Paper, State, Trust
-from warpfactor.optim.steps import NAMES, Descent, Moments, take
+from warpfactor.optim.damping import DAMPINGS, Damping, DampingState, Paper, Trust
+from warpfactor.optim.steps import SGD, STEPS, Adam, Demons, Pointwise, Root, Step, Tile, Units
 from warpfactor.optim.stopping import Convergence
 
-DAMPINGS = {"paper": Paper, "trust": Trust}
-
-__all__ = ["DAMPINGS", "NAMES", "Convergence", "Descent", "Moments", "Paper", "State", "Trust", "take"]
+__all__ = [
+    "DAMPINGS",
+    "SGD",
+    "STEPS",
+    "Adam",
+    "Convergence",
+    "Damping",
+    "DampingState",
+    "Demons",
+    "Paper",
+    "Pointwise",
+    "Root",
+    "Step",
+    "Tile",
+    "Trust",
+    "Units",
+]

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from warpfactor.errors import InputError
 
 
 @dataclass(frozen=True)
-class State:
+class DampingState:
     """What the rule remembers.
 
     Attributes:
@@ -29,6 +30,45 @@ class State:
     predicted: float = 0.0
     gain: float = 0.0
     retries: int = 0
+
+
+class Damping(Protocol):
+    """A rule for the damping; hashable and comparable, so that a recipe is data."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def initial(self) -> float: ...
+
+    @property
+    def relative(self) -> bool:
+        """Whether the damping is measured anew at every level, in units of (sum |g|^2 / sum |g|)^2 there."""
+        ...
+
+    def clamp(self, damping: float) -> float:
+        """The damping within the limits of the rule."""
+        ...
+
+    def copies(self, *, finest: bool) -> bool:
+        """Whether the steps of a level are undone from a copy of the warp."""
+        ...
+
+    def looks(self, state: DampingState, *, final: bool) -> bool:
+        """Without a copy: whether the next step is judged before it is taken."""
+        ...
+
+    def stalled(self, state: DampingState) -> bool:
+        """Whether no further step of the level is worth its time."""
+        ...
+
+    def judge(self, state: DampingState, cost: float, *, undo: bool) -> tuple[bool, DampingState]:
+        """Whether the step that led to `cost` is kept, and the state for the next one.
+
+        Args:
+            undo: whether the step can be undone; it is kept if not.
+        """
+        ...
 
 
 @dataclass(frozen=True)
@@ -61,15 +101,15 @@ class Paper:
         """Whether steps of a level are undone from a copy of the warp."""
         return self.tolerance is not None
 
-    def looks(self, state: State, *, final: bool) -> bool:
+    def looks(self, state: DampingState, *, final: bool) -> bool:
         """Never: a step is judged after it was taken."""
         return False
 
-    def stalled(self, state: State) -> bool:
+    def stalled(self, state: DampingState) -> bool:
         """Never: after `retries` rejections the next step is kept whatever it does."""
         return False
 
-    def judge(self, state: State, cost: float, *, undo: bool) -> tuple[bool, State]:
+    def judge(self, state: DampingState, cost: float, *, undo: bool) -> tuple[bool, DampingState]:
         """Keep the step that led to `cost`? And the state for the next one.
 
         Args:
@@ -83,7 +123,7 @@ class Paper:
             return False, replace(state, damping=damping, retries=state.retries + 1)
         return True, replace(state, damping=damping, last=cost, before=state.last, retries=0)
 
-    def _reject(self, state: State, cost: float) -> bool:
+    def _reject(self, state: DampingState, cost: float) -> bool:
         if self.tolerance is None or state.last is None or state.retries >= self.retries:
             return False
         if not math.isfinite(cost):
@@ -137,15 +177,15 @@ class Trust:
         """Whether steps of a level are undone from a copy of the warp."""
         return self.reject and (self.copy_finest or not finest)
 
-    def looks(self, state: State, *, final: bool) -> bool:
+    def looks(self, state: DampingState, *, final: bool) -> bool:
         """Without a copy: whether the next step is to be judged before it is taken."""
         return self.reject and (final or state.gain < self.poor)
 
-    def stalled(self, state: State) -> bool:
+    def stalled(self, state: DampingState) -> bool:
         """Whether so many steps in a row were rejected that no further one is worth its time."""
         return state.retries >= self.retries
 
-    def judge(self, state: State, cost: float, *, undo: bool) -> tuple[bool, State]:
+    def judge(self, state: DampingState, cost: float, *, undo: bool) -> tuple[bool, DampingState]:
         """Keep the step that led to `cost`? And the state for the next one.
 
         Args:
@@ -180,3 +220,6 @@ def _check(initial: float, increase: float, decrease: float, floor: float, cap: 
         raise InputError(f"The damping's decrease factor must be in (0, 1], it is {decrease}")
     if not 0 < floor <= cap:
         raise InputError(f"The damping's floor {floor} must be positive and not above its cap {cap}")
+
+
+DAMPINGS = {"paper": Paper, "trust": Trust}

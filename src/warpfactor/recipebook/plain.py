@@ -1,7 +1,7 @@
 """Settings as plain data: frozen dataclasses to and from dictionaries, and changed by dotted names; all checked.
 
-A field whose type has several forms (metric, damping) is a dictionary with the form's `name`, or just that name; the
-same goes for settings that have a name of their own (descent).
+A field whose type has several forms (metric, optimizer, damping) is a dictionary with the form's `name`, or just that
+name.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from warpfactor.errors import InputError
-from warpfactor.optim import DAMPINGS, Paper, Trust
+from warpfactor.optim import DAMPINGS, STEPS, Damping, Step
 from warpfactor.stages.linear.cost import METRICS as LINEAR_METRICS
-from warpfactor.terms import METRICS, Custom, Similarity
+from warpfactor.terms import METRICS, Custom, Term
 
 _T = TypeVar("_T")
 _FORMS: dict[Any, tuple[str, Mapping[str, Any]]] = {
-    Similarity: ("metric", METRICS),
-    Paper | Trust: ("damping", DAMPINGS),
+    Term: ("metric", METRICS),
+    Step: ("optimizer", STEPS),
+    Damping: ("damping", DAMPINGS),
 }
 _UNSET = object()
 

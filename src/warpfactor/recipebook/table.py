@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from warpfactor.optim import Convergence, Descent, Paper, Trust
+from warpfactor.optim import Convergence, Paper, Pointwise, Root, Trust
 from warpfactor.recipebook.recipe import Recipe
 from warpfactor.stages.linear.stage import LinearSettings
 from warpfactor.stages.settings import Deformable
@@ -16,7 +16,7 @@ _AFFINE_MI = LinearSettings(dof="affine", metric="mi")
 
 _WARP = Deformable(
     metric=LNCC((3, 3, 5), symmetric=True),
-    descent=Descent("root"),
+    optimizer=Root(),
     damping=Trust(initial=8, floor=8, copy_finest=False),
     step=1.0,
     sigma_grad=1.2,
@@ -65,7 +65,7 @@ _LUNG = replace(
 )
 _PAPER = Deformable(
     metric=LNCC(7, exact=False, flat=1e-5, noise=0.0),
-    descent=Descent("pointwise"),
+    optimizer=Pointwise(),
     damping=Paper(),
     step=0.375,
     sigma_grad=1.0,

@@ -19,7 +19,8 @@ from warpfactor.geometry.grid import Grid, Matrix
 from warpfactor.geometry.image import Image
 from warpfactor.geometry.transform import Affine, Transform, Warp
 from warpfactor.io import from_any, read_mask, read_transform
-from warpfactor.terms.base import normalized_weights
+from warpfactor.kernels.ops import Ops
+from warpfactor.terms.channels import normalized_weights
 
 Spacing = Sequence[float] | float | None
 
@@ -121,13 +122,13 @@ def check_weights(weights: tuple[float, ...] | None, inputs: Inputs) -> None:
     normalized_weights(weights, inputs.fixed.channels)
 
 
-def load_initial(source: Any, grid: Grid) -> Initial:
+def load_initial(source: Any, grid: Grid, ops: Ops) -> Initial:
     """Where to start from a transform, a 4x4 matrix (LPS mm, fixed to moving), a file or a list of files as ANTs'."""
     if source is None:
         return Initial()
     transform = _transform(source)
     warps = any(isinstance(part, Warp) for part in transform.parts)
-    place = transform.on_grid(grid)
+    place = transform.on_grid(grid, ops=ops)
     return Initial(place.affine, place.displacement if warps else None)
 
 

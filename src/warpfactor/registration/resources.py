@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import importlib.metadata
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TypeVar
 
 import numba
 import torch
@@ -17,7 +15,6 @@ import torch
 from warpfactor import __version__
 from warpfactor.errors import InputError
 
-_T = TypeVar("_T")
 _PACKAGES = ("torch", "numba", "numpy", "SimpleITK")
 
 
@@ -55,20 +52,6 @@ def limited_threads(threads: int | None) -> Iterator[int]:
         torch.set_num_threads(before_torch)
 
 
-def insist(job: Callable[[], _T], *, keep: bool) -> tuple[_T, bool]:
-    """What a short job returns, and whether Ctrl-C came during it.
-
-    If results are to be kept the job is then done again from its start, since the result needs it; a second Ctrl-C ends
-    the run.
-    """
-    try:
-        return job(), False
-    except KeyboardInterrupt:
-        if not keep:
-            raise
-        return job(), True
-
-
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """PyTorch's random numbers start from `seed` inside the block and go on undisturbed after it."""
@@ -95,14 +78,6 @@ def peak_memory_mb() -> float | None:
         return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / (1 << 20 if sys.platform == "darwin" else 1 << 10)
-
-
-def give_back_memory() -> None:
-    """Return freed blocks to the system; the C library of Linux keeps those below 32 MiB for later otherwise."""
-    if sys.platform.startswith("linux"):
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # musl has none
-        if trim is not None:
-            trim(0)
 
 
 def versions() -> dict[str, str]:

@@ -7,7 +7,7 @@ import json
 import math
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -24,16 +24,17 @@ from warpfactor.io.folder import atomic_folder
 from warpfactor.io.together import run_together
 from warpfactor.io.transforms import ANTS_AFFINE, ANTS_INVERSE_WARP, ANTS_WARP
 from warpfactor.measure.regularity import Figures
-from warpfactor.recipebook.plain import to_plain
 from warpfactor.recipebook.recipe import Recipe
 from warpfactor.registration.carrying import carry_image, carry_points
 from warpfactor.registration.resources import peak_memory_mb
 from warpfactor.registration.sources import inputs_entry
 from warpfactor.show.notebook import to_html
-from warpfactor.stages.stage import Stage
+from warpfactor.show.wording import ending_sentence
+from warpfactor.stages.stage import Ending, Event, Stage
 
 WARPED, RESULT, WARPED_LABELS = "warped.nii.gz", "result.json", "warped_labels.nii.gz"
-FORMAT = 1
+FORMAT = 2
+COLUMNS = ("stage", "level", "iteration", "cost", "residual", "damping", "accepted", "step_vox", "seconds")
 # Everything a result folder may hold from an earlier run; result.json, by which a folder is known, comes last.
 OWN = (WARPED, WARPED_LABELS, ANTS_AFFINE, ANTS_WARP, ANTS_INVERSE_WARP, "report.html", RESULT)
 
@@ -78,8 +79,7 @@ class Registration:
         inverse_warp: undoes the warp, on the same grid.
         moving_grid: of the moving image.
         history: how each stage went, with one record per iteration.
-        status: how it ended, in words.
-        interrupted: whether it was stopped before its end.
+        ending: how it ended.
         figures: quality.
         recipe: with all its settings, as run.
         run: where and how.
@@ -91,8 +91,7 @@ class Registration:
     inverse_warp: Warp | None
     moving_grid: Grid
     history: tuple[Stage, ...]
-    status: str
-    interrupted: bool
+    ending: Ending
     figures: Figures
     recipe: Recipe
     run: RunInfo
@@ -113,6 +112,16 @@ class Registration:
     def warnings(self) -> tuple[str, ...]:
         """What looks wrong with the result, in words; most often nothing."""
         return (*find_doubts(self.history, self.affine.matrix), *find_missing(self.run.missing))
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether it was stopped before its end; the result is then the best so far."""
+        return self.ending is Ending.INTERRUPTED
+
+    @property
+    def status(self) -> str:
+        """How it ended, in words."""
+        return ending_sentence(self.ending, self.history[-1].name if self.history else "")
 
     @property
     def fixed_grid(self) -> Grid:
@@ -214,6 +223,7 @@ class Registration:
         run = self.run
         return {
             "format": FORMAT,
+            "ending": self.ending.value,
             "status": self.status,
             "interrupted": self.interrupted,
             "warnings": list(self.warnings),
@@ -295,12 +305,25 @@ def _figures_to_dict(figures: Figures) -> dict[str, Any]:
 
 def _stage_to_dict(stage: Stage) -> dict[str, Any]:
     """A stage with its history turned into columns: a list per quantity is a third of a list of records."""
-    plain: dict[str, Any] = to_plain(dataclasses.replace(stage, history=()))
-    # Infinite where images do not overlap: as a number, which becomes null in a file.
-    plain |= {"cost_before": stage.cost_before, "cost_after": stage.cost_after}
-    plain["start_costs"] = dict(stage.start_costs)
-    plain["history"] = {
-        column.name: [getattr(record, column.name) for record in stage.history]
-        for column in (dataclasses.fields(stage.history[0]) if stage.history else ())
+    return {
+        "name": stage.name,
+        "metric": stage.metric,
+        "level": stage.level,
+        "cost_before": stage.cost_before,
+        "cost_after": stage.cost_after,
+        "ending": stage.ending.value,
+        "status": ending_sentence(stage.ending, stage.name),
+        "kept": stage.kept,
+        "seconds": stage.seconds,
+        "levels": [[factor, ending.value] for factor, ending in stage.levels],
+        "start": stage.start,
+        "start_costs": dict(stage.start_costs),
+        "history": _columns(stage.history),
     }
-    return plain
+
+
+def _columns(events: Sequence[Event]) -> dict[str, list[Any]]:
+    """The events as one list per quantity, and the costs of the terms if there are several."""
+    columns: dict[str, list[Any]] = {name: [getattr(event, name) for event in events] for name in COLUMNS}
+    names = [name for name, _ in events[0].parts] if events else []
+    return columns | {f"cost of {name}": [dict(event.parts)[name] for event in events] for name in names}

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from types import ModuleType
-from typing import Any, NamedTuple
+from threading import Event as StopEvent
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,27 +16,22 @@ from warpfactor.errors import InputError
 from warpfactor.geometry.grid import Grid, Matrix
 from warpfactor.geometry.image import Image
 from warpfactor.geometry.transform import Affine, Chain, Warp
+from warpfactor.kernels.buffers import give_back_memory
+from warpfactor.kernels.ops import Ops
 from warpfactor.measure.regularity import measure
 from warpfactor.recipebook.files import recipe as find_recipe
 from warpfactor.recipebook.recipe import Recipe
 from warpfactor.registration.inputs import Initial, Inputs, Spacing, check_weights, load_initial, load_mask, load_pair
-from warpfactor.registration.resources import (
-    Clock,
-    checked_device,
-    give_back_memory,
-    insist,
-    limited_threads,
-    peak_memory_mb,
-    seeded,
-    versions,
-)
+from warpfactor.registration.resources import Clock, checked_device, limited_threads, peak_memory_mb, seeded, versions
 from warpfactor.registration.result import Registration, RunInfo
 from warpfactor.registration.sources import sources_of
 from warpfactor.scene.missing import Gap, Lookout, gap_shares, without_background, without_gaps
-from warpfactor.scene.scene import Scene, make_scene, stored
-from warpfactor.stages.linear.solve import INTERRUPTED
-from warpfactor.stages.linear.starts import foreground
-from warpfactor.stages.stage import Progress, Stage, run_deformable, run_linear
+from warpfactor.scene.object import shown
+from warpfactor.scene.prepare import make_scene, stored
+from warpfactor.scene.scene import Scene
+from warpfactor.stages.greedy import run_greedy
+from warpfactor.stages.linear.stage import LinearSettings, run_linear
+from warpfactor.stages.stage import Ending, Progress, Stage, Watch
 
 
 def register(  # noqa: PLR0913 - the one function that takes every choice; all but the images have defaults
@@ -58,7 +52,7 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
     threads: int | None = None,
     seed: int = 0,
     progress: Progress | None = None,
-    keep_interrupted: bool = False,
+    stop: StopEvent | None = None,
 ) -> Registration:
     """Find the transform that carries a moving image onto a fixed one.
 
@@ -66,53 +60,64 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
         fixed, moving: each a path, an Image, an array, a SimpleITK, nibabel or ANTs image, or a list of those on one
             grid: channels that are registered together.
         recipe: a name of `recipes()`, a .toml or .json file, or a Recipe.
-        overrides: settings to change in it, by dotted name; see Recipe.replace.
+        overrides: settings to change in the recipe, by dotted name; see Recipe.replace.
         fixed_mask, moving_mask: where the images count, on their own grids; anything that is not zero is inside.
         initial: a transform, 4x4 matrix (LPS mm, fixed to moving) or transform files to start from. Linear stages go on
             from its matrix; if it has a warp they are left out and the deformable stage goes on from that.
-        fixed_spacing_mm, moving_spacing_mm: of arrays, along (z, y, x); 1 without.
-        channel_weights: of the deformable stage's cost, one per channel; equal without.
+        fixed_spacing_mm, moving_spacing_mm: spacing of arrays along (z, y, x); 1 by default.
+        channel_weights: weights of the channels in the deformable stage's metric; equal by default.
         outside: value of the warped image where there is no moving image.
-        device, backend: where and by which kernels; `warpfactor info` lists them.
-        threads: at most so many; all without.
-        seed: of random numbers; only losses of your own can draw any.
-        progress: called with an Update after every iteration.
-        keep_interrupted: let Ctrl-C end the run with the best result so far instead of an exception.
+        device, backend: where and by which kernels to compute; `warpfactor info` lists them.
+        threads: maximum number of threads (default: all cores).
+        seed: seed of random numbers; only losses of your own can draw any.
+        progress: called with an Event after every iteration.
+        stop: a threading.Event. Set it from another thread or a signal handler to end the run after the current
+            iteration; the best result so far is returned, with `interrupted` set.
     """
     clock = Clock()
     chosen = _recipe(recipe, overrides, channel_weights)
     place = checked_device(device)
-    ops = kernels.select(place, backend)
+    choice = kernels.choose(place, backend)
     inputs = _read(fixed, moving, fixed_mask, moving_mask, (fixed_spacing_mm, moving_spacing_mm), threads)
     chosen = chosen.for_images(planar=inputs.fixed.grid.shape[0] == 1)
     if chosen.deformable is not None:
         check_weights(chosen.deformable.channel_weights, inputs)
-    start = load_initial(initial, inputs.fixed.grid)
+    ops = choice.load()
+    start = load_initial(initial, inputs.fixed.grid, ops)
     sources = sources_of(fixed=fixed, moving=moving, fixed_mask=fixed_mask, moving_mask=moving_mask)
     del fixed, moving, fixed_mask, moving_mask, initial  # nothing here holds an image longer than it is needed
     clock.lap("read")
     with limited_threads(threads) as used, seeded(seed):
-        course = _Course(ops, place, clock, progress, keep_interrupted)
-        scene = _prepare(inputs, chosen, course)
+        run = _Run(ops, choice.name, place, used, seed, clock, progress, stop)
+        scene = _prepare(inputs, chosen, run)
         source = _Source(inputs.moving, inputs.fixed.grid, (inputs.fixed.name, inputs.moving.name))
         del inputs
-        found = _run_stages(scene, chosen, start, course)
+        found = _run_stages(scene, chosen, start, run)
         del scene, start
-        info = (str(place), kernels.name_of(ops), used, seed)
-        result, stopped = insist(lambda: _finish(source, found, course, info, outside), keep=keep_interrupted)
-        result = replace(result, run=replace(result.run, sources=sources))
-        return replace(result, interrupted=True, status=INTERRUPTED) if stopped else result
+        result = _finish(source, found, run, outside)
+        return replace(result, run=replace(result.run, sources=sources))
 
 
 @dataclass(frozen=True)
-class _Course:
+class _Run:
     """What every part of a run needs besides its data."""
 
-    ops: ModuleType
+    ops: Ops
+    backend: str
     device: torch.device
+    threads: int
+    seed: int
     clock: Clock
     progress: Progress | None
-    keep_interrupted: bool
+    stop: StopEvent | None
+
+    def watch(self) -> Watch:
+        """A watch for the next stage."""
+        return Watch(self.progress, None if self.stop is None else self.stop.is_set)
+
+    @property
+    def stopped(self) -> bool:
+        return self.stop is not None and self.stop.is_set()
 
 
 @dataclass(frozen=True)
@@ -124,19 +129,23 @@ class _Source:
     names: tuple[str, str]
 
 
-class _Aligned(NamedTuple):
-    """What the linear stages leave: the matrix, how they went, whether Ctrl-C ended them."""
+@dataclass(frozen=True)
+class _Aligned:
+    """What the linear stages leave: the matrix and how they went."""
 
     matrix: Matrix
-    stages: list[Stage]
-    interrupted: bool
+    stages: tuple[Stage, ...]
+
+    @property
+    def interrupted(self) -> bool:
+        return any(stage.interrupted for stage in self.stages)
 
 
 @dataclass(frozen=True)
 class _Found:
-    """What the stages leave: y = matrix (x + displacement(x)), how they went, where the fixed image shows something.
+    """What all stages leave: y = matrix (x + displacement(x)), how they went, where the fixed image shows something.
 
-    The recipe is the given one with what was chosen in it for this object.
+    The recipe is the given one with what was chosen in it for these images.
     """
 
     recipe: Recipe
@@ -173,62 +182,51 @@ def _read(
     )
 
 
-def _prepare(inputs: Inputs, recipe: Recipe, course: _Course) -> Scene:
+def _prepare(inputs: Inputs, recipe: Recipe, run: _Run) -> Scene:
     scene = make_scene(
         inputs.fixed,
         inputs.moving,
+        ops=run.ops,
         fixed_mask=inputs.fixed_mask,
         moving_mask=inputs.moving_mask,
-        device=course.device,
+        device=run.device,
     )
     if recipe.deformable is not None:
         scene = stored(scene, recipe.deformable.storage)
-    course.clock.lap("prepare")
+    run.clock.lap("prepare")
     return scene
 
 
-def _run_stages(scene: Scene, recipe: Recipe, start: Initial, course: _Course) -> _Found:
+def _run_stages(scene: Scene, recipe: Recipe, start: Initial, run: _Run) -> _Found:
     linear = () if start.displacement is not None else recipe.linear
-    aligned = _run_linear_stages(scene, linear, start.matrix, course)
+    aligned = _run_linear_stages(scene, linear, start.matrix, run)
     missing = (0.0, 0.0)
     if linear and not aligned.interrupted:  # where nothing was aligned, what lies apart is not missing
-        aligned, gaps = _with_gaps(scene, linear, start.matrix, aligned, course)
-        scene, stopped = insist(partial(without_gaps, scene, gaps), keep=course.keep_interrupted)
-        aligned = aligned._replace(interrupted=aligned.interrupted or stopped)
-        missing = gap_shares(gaps)
+        aligned, gaps = _with_gaps(scene, linear, start.matrix, aligned, run)
+        scene, missing = without_gaps(scene, gaps, run.ops), gap_shares(gaps)
         del gaps
-        course.clock.lap("missing parts")
-    matrix, stages, interrupted = aligned
-    displacement, where = start.displacement, None
+        run.clock.lap("missing parts")
+    stages, displacement, where = aligned.stages, start.displacement, None
     if displacement is not None or recipe.deformable is not None:
-        where, stopped = insist(
-            lambda: foreground(scene.pair.fixed, scene.pair.fixed_mask).cpu(), keep=course.keep_interrupted
-        )
-        interrupted = interrupted or stopped
+        where = shown(scene.fixed).cpu()
         recipe = recipe.for_object(int(where.sum()))
-    if recipe.deformable is not None and not interrupted:
-        try:
-            displacement, stage = run_deformable(
-                scene,
-                recipe.deformable,
-                matrix,
-                start.displacement,
-                ops=course.ops,
-                progress=course.progress,
-                keep_interrupted=course.keep_interrupted,
-            )
-            stages.append(stage)
-            interrupted = stage.interrupted
-        except KeyboardInterrupt:  # before its first iteration: what it was to start from holds
-            if not course.keep_interrupted:
-                raise
-            interrupted = True
-        course.clock.lap("deformable")
-    return _Found(recipe, matrix, displacement, tuple(stages), interrupted, where, scene.nonfinite, missing)
+    if recipe.deformable is not None and not run.stopped:
+        displacement, stage = run_greedy(
+            scene,
+            recipe.deformable,
+            ops=run.ops,
+            affine=aligned.matrix,
+            start=start.displacement,
+            watch=run.watch(),
+        )
+        stages = (*stages, stage)
+        run.clock.lap("deformable")
+    nonfinite = (scene.fixed.nonfinite, scene.moving.nonfinite)
+    return _Found(recipe, aligned.matrix, displacement, stages, run.stopped, where, nonfinite, missing)
 
 
 def _with_gaps(
-    scene: Scene, settings: Sequence[Any], start: Matrix | None, first: _Aligned, course: _Course
+    scene: Scene, settings: Sequence[LinearSettings], start: Matrix | None, first: _Aligned, run: _Run
 ) -> tuple[_Aligned, tuple[Gap, ...]]:
     """How the images lie on each other, and what is missing from them.
 
@@ -236,61 +234,43 @@ def _with_gaps(
     run again without that image's background. What they find then holds if there is a gap, for a second time or at a
     lower cost.
     """
-    lookout, keep = Lookout(scene), course.keep_interrupted
-    gaps, stopped = insist(lambda: lookout.gaps(first.matrix), keep=keep)
-    suspects, again = insist(lambda: tuple(gap.side for gap in gaps) or lookout.smaller(), keep=keep)
-    if stopped or again or not suspects:
-        return first._replace(interrupted=stopped or again), gaps
+    lookout = Lookout(scene)
+    gaps = lookout.gaps(first.matrix)
+    suspects = tuple(gap.side for gap in gaps) or lookout.smaller()
+    if not suspects or run.stopped:
+        return first, gaps
     try:
-        second = _run_linear_stages(without_background(scene, suspects), settings, start, course)
+        second = _run_linear_stages(without_background(scene, suspects, run.ops), settings, start, run)
         found = lookout.gaps(second.matrix)
     except InputError:  # too little is left to go by
         return first, gaps
-    except KeyboardInterrupt:
-        if not keep:
-            raise
-        return first._replace(interrupted=True), gaps
     if second.interrupted:  # it had not come as far as the first
-        return first._replace(interrupted=True), gaps
+        return first, gaps
     lower = second.stages[-1].cost_after < first.stages[-1].cost_after
     if found and (gaps or lower):
         return second, found
     return first, gaps
 
 
-def _run_linear_stages(scene: Scene, settings: Sequence[Any], start: Matrix | None, course: _Course) -> _Aligned:
-    """The best so far holds if Ctrl-C ends the stages."""
+def _run_linear_stages(scene: Scene, settings: Sequence[LinearSettings], start: Matrix | None, run: _Run) -> _Aligned:
+    """The linear stages one after the other; the best so far holds if they are stopped."""
     matrix, stages = start, list[Stage]()
     for each in settings:
-        try:
-            matrix, stage = run_linear(
-                scene,
-                each,
-                matrix,
-                ops=course.ops,
-                progress=course.progress,
-                keep_interrupted=course.keep_interrupted,
-            )
-        except KeyboardInterrupt:
-            if matrix is None or not course.keep_interrupted:
-                raise
-            return _Aligned(matrix, stages, True)
+        matrix, stage = run_linear(scene, each, ops=run.ops, start=matrix, watch=run.watch())
         stages.append(stage)
-        course.clock.lap(stage.name)
+        run.clock.lap(stage.name)
         if stage.interrupted:
-            return _Aligned(matrix, stages, True)
-    return _Aligned(np.eye(4) if matrix is None else matrix, stages, False)
+            break
+    return _Aligned(np.eye(4) if matrix is None else matrix, tuple(stages))
 
 
-def _finish(
-    source: _Source, found: _Found, course: _Course, info: tuple[str, str, int, int], outside: float
-) -> Registration:
+def _finish(source: _Source, found: _Found, run: _Run, outside: float) -> Registration:
     """Inverse, warped image and figures."""
     give_back_memory()
-    grid, ops, clock = source.fixed_grid, course.ops, course.clock
+    grid, ops, clock = source.fixed_grid, run.ops, run.clock
     forward = backward = None
     if found.displacement is not None:
-        forward = found.displacement.to(device=course.device, dtype=torch.float32).contiguous()
+        forward = found.displacement.to(device=run.device, dtype=torch.float32).contiguous()
         backward = ops.invert(forward)[0]
     clock.lap("inverse")
     figures = measure(found.matrix, forward, backward, grid=grid, foreground=found.foreground, ops=ops)
@@ -299,25 +279,24 @@ def _finish(
     warp = None if forward is None else Warp(forward.cpu(), grid, "fixed", "fixed")
     inverse_warp = None if backward is None else Warp(backward.cpu(), grid, "fixed", "fixed")
     transform = affine if warp is None else Chain((warp, affine), "fixed", "moving")
-    warped = transform.resample(source.moving, grid, outside=outside)
+    moving = replace(source.moving, data=source.moving.data.to(run.device))
+    warped = transform.resample(moving, grid, outside=outside, ops=ops)
     clock.lap("warped image")
-    device, backend, threads, seed = info
     return Registration(
-        warped=warped,
+        warped=replace(warped, data=warped.data.cpu()),
         affine=affine,
         warp=warp,
         inverse_warp=inverse_warp,
         moving_grid=source.moving.grid,
         history=found.stages,
-        status=_status(found),
-        interrupted=found.interrupted,
+        ending=_ending(found),
         figures=figures,
         recipe=found.recipe,
         run=RunInfo(
-            device=device,
-            backend=backend,
-            threads=threads,
-            seed=seed,
+            device=str(run.device),
+            backend=run.backend,
+            threads=run.threads,
+            seed=run.seed,
             seconds=clock.with_total(),
             peak_memory_mb=peak_memory_mb(),
             versions=versions(),
@@ -328,7 +307,7 @@ def _finish(
     )
 
 
-def _status(found: _Found) -> str:
-    if found.interrupted and not any(stage.interrupted for stage in found.stages):
-        return INTERRUPTED
-    return found.stages[-1].status if found.stages else "Nothing was asked for beyond the initial transform."
+def _ending(found: _Found) -> Ending:
+    if found.interrupted:
+        return Ending.INTERRUPTED
+    return found.stages[-1].ending if found.stages else Ending.NOTHING

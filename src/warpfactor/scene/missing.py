@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -19,9 +19,10 @@ from torch.nn import functional
 
 from warpfactor.geometry.grid import Grid, Matrix
 from warpfactor.geometry.resample import VoxelMap
-from warpfactor.scene.scene import Scene, fill
-from warpfactor.stages.linear.starts import foreground, rim
-from warpfactor.terms.base import in_single
+from warpfactor.kernels.ops import Ops
+from warpfactor.scene.object import foreground, rim
+from warpfactor.scene.prepare import masked
+from warpfactor.scene.scene import Scene, Side, in_single
 
 SIDES = ("fixed", "moving")
 POINTS = 48  # of the lattice along an image's longest axis: every 4 mm of a head
@@ -51,10 +52,10 @@ class Gap:
 
 
 class Lookout:
-    """What is to be seen of a scene's two images; what does not depend on how they lie is found once."""
+    """What is seen of a scene's two images; what does not depend on how they lie is found once."""
 
     def __init__(self, scene: Scene) -> None:
-        self._fixed, self._moving = (_Side(scene, name) for name in SIDES)
+        self._fixed, self._moving = _Seen("fixed", scene.fixed), _Seen("moving", scene.moving)
 
     def gaps(self, matrix: Matrix) -> tuple[Gap, ...]:
         """What is missing from either image, most often nothing.
@@ -71,10 +72,10 @@ class Lookout:
     def smaller(self) -> tuple[str, ...]:
         """The image whose object is much the smaller, if its background is one value and it has no mask."""
         sides = (self._fixed, self._moving)
-        if not any(side.guessable for side in sides):
+        if not any(seen.guessable for seen in sides):
             return ()
-        most = max(side.volume_mm3 for side in sides)
-        return tuple(side.name for side in sides if side.guessable and side.volume_mm3 < SMALLER * most)
+        most = max(seen.volume_mm3 for seen in sides)
+        return tuple(seen.name for seen in sides if seen.guessable and seen.volume_mm3 < SMALLER * most)
 
 
 def gap_shares(gaps: Sequence[Gap]) -> tuple[float, float]:
@@ -83,38 +84,38 @@ def gap_shares(gaps: Sequence[Gap]) -> tuple[float, float]:
     return shares.get("fixed", 0.0), shares.get("moving", 0.0)
 
 
-def without_gaps(scene: Scene, gaps: Sequence[Gap]) -> Scene:
+def without_gaps(scene: Scene, gaps: Sequence[Gap], ops: Ops) -> Scene:
     """The scene with the gaps masked."""
     for gap in gaps:
-        scene = _masked(_Side(scene, gap.side), gap.voxels)
+        scene = _with_mask(scene, gap.side, gap.voxels, ops)
     return scene
 
 
-def without_background(scene: Scene, sides: Sequence[str]) -> Scene:
-    """The scene with all that has the background value masked in the images named: no outline can mislead."""
-    for name in sides:
-        side = _Side(scene, name)
-        scene = _masked(side, side.empty(side.image))
+def without_background(scene: Scene, names: Sequence[str], ops: Ops) -> Scene:
+    """The scene with all that has the background value masked in the images named, so that no outline misleads."""
+    for name in names:
+        seen = _Seen(name, getattr(scene, name))
+        scene = _with_mask(scene, name, seen.empty(seen.side.data), ops)
     return scene
 
 
-class _Side:
+def _with_mask(scene: Scene, name: str, lost: Tensor, ops: Ops) -> Scene:
+    side = masked(getattr(scene, name), lost, ops)
+    return Scene(side, scene.moving) if name == "fixed" else Scene(scene.fixed, side)
+
+
+class _Seen:
     """One image of a scene, what its background is, and its object at the points of a lattice."""
 
-    def __init__(self, scene: Scene, name: str) -> None:
-        first, pair = name == "fixed", scene.pair
-        self.scene, self.name = scene, name
-        self.image = pair.fixed if first else pair.moving
-        self.mask = pair.fixed_mask if first else pair.moving_mask
-        self.units = pair.fixed_units if first else pair.moving_units
-        self.grid = scene.fixed_grid if first else scene.moving_grid
-        self.lattice = _Lattice(self.grid)
+    def __init__(self, name: str, side: Side) -> None:
+        self.name, self.side = name, side
+        self.lattice = _Lattice(side.grid)
 
     @cached_property
     def background(self) -> tuple[list[Tensor], float]:
         """Per channel the commonest value of the border, and how much of the border has it at least."""
         values, shares = list[Tensor](), list[float]()
-        for channel in self.image:
+        for channel in self.side.data:
             border = rim(channel)
             found, counts = torch.unique(border[:: 1 + border.numel() // BORDER_SAMPLES], return_counts=True)
             values.append(found[counts.argmax()])
@@ -127,7 +128,7 @@ class _Side:
 
         A shape of one value is nothing but where its background is not: that must count.
         """
-        return self.mask is None and self.background[1] >= BORDER and self._textured
+        return self.side.mask is None and self.background[1] >= BORDER and self._textured
 
     def empty(self, image: Tensor) -> Tensor:
         """Where all channels of the image, or of some of its points, have the background value to the last bit."""
@@ -137,24 +138,24 @@ class _Side:
     @cached_property
     def object(self) -> Tensor:
         """Points of the lattice at which the image shows something."""
-        points = in_single(self.lattice.of(self.image), self.units)
-        mask = None if self.mask is None else self.lattice.of(self.mask)
+        points = in_single(self.lattice.of(self.side.data), self.side.units)
+        mask = None if self.side.mask is None else self.lattice.of(self.side.mask)
         if mask is not None and not bool(mask.any()):  # it passes between the points
             return torch.zeros_like(mask, dtype=torch.bool)
-        borders = in_single(torch.stack(self.background[0]).reshape(-1, 1, 1, 1), self.units)
+        borders = in_single(torch.stack(self.background[0]).reshape(-1, 1, 1, 1), self.side.units)
         return foreground(points, mask, borders.flatten().tolist())
 
     @cached_property
     def _textured(self) -> bool:
         """Whether the object shows more than one value, to the last bit."""
-        shown = self.lattice.of(self.image)[:, self.object]
+        shown = self.lattice.of(self.side.data)[:, self.object]
         commonest = [int(torch.unique(channel, return_counts=True)[1].max()) for channel in shown if channel.numel()]
         return bool(commonest) and min(commonest) < PLAIN * shown.shape[1]
 
     @property
     def volume_mm3(self) -> float:
         """Of the object; of an image of one slice as if that were as thick as its header says."""
-        return float(self.object.sum()) * math.prod(self.lattice.stride) * math.prod(self.grid.spacing_mm)
+        return float(self.object.sum()) * math.prod(self.lattice.stride) * math.prod(self.side.grid.spacing_mm)
 
     @cached_property
     def inside(self) -> Tensor:
@@ -207,31 +208,31 @@ class _Lattice:
         return found.round().long().clamp(0, points.shape[axis] - 1)
 
 
-def _gap(side: _Side, other: _Side, through: Matrix) -> Gap | None:
+def _gap(seen: _Seen, other: _Seen, through: Matrix) -> Gap | None:
     """What is missing from one image.
 
     Args:
         through: 4x4, LPS mm, from it to the other image.
     """
-    if not side.guessable:
+    if not seen.guessable:
         return None
-    empty = side.empty(side.lattice.of(side.image))
-    matrix = VoxelMap(side.grid, None, through).matrix(other.grid).to(empty.device, torch.float32)
-    index = side.lattice.index(empty) @ matrix[:, :3].T + matrix[:, 3]
-    size = torch.tensor(other.grid.shape, device=empty.device)
-    seen = ((index >= -0.5) & (index <= size - 0.5)).all(-1) & other.lattice.look_up(other.inside, index)
-    lost = seen & empty
-    share = float(lost.sum()) / max(1.0, float(seen.sum()))
-    return Gap(side.name, share, _grown(side, lost, empty)) if share > LEAST else None
+    empty = seen.empty(seen.lattice.of(seen.side.data))
+    matrix = VoxelMap(seen.side.grid, None, through).matrix(other.side.grid).to(empty.device, torch.float32)
+    index = seen.lattice.index(empty) @ matrix[:, :3].T + matrix[:, 3]
+    size = torch.tensor(other.side.grid.shape, device=empty.device)
+    there = ((index >= -0.5) & (index <= size - 0.5)).all(-1) & other.lattice.look_up(other.inside, index)
+    lost = there & empty
+    share = float(lost.sum()) / max(1.0, float(there.sum()))
+    return Gap(seen.name, share, _grown(seen, lost, empty)) if share > LEAST else None
 
 
-def _grown(side: _Side, lost: Tensor, empty: Tensor) -> Tensor:
+def _grown(seen: _Seen, lost: Tensor, empty: Tensor) -> Tensor:
     """(D, H, W) bool: the empty voxels around the lost points, and a voxel more, which may be half empty."""
-    step = side.lattice.step
+    step = seen.lattice.step
     for _ in range(GROWN):
         lost = widened(lost, step) & empty
-    around = side.lattice.spread(widened(lost, step), side.grid)
-    return _one_more(around & side.empty(side.image))
+    around = seen.lattice.spread(widened(lost, step), seen.side.grid)
+    return _one_more(around & seen.empty(seen.side.data))
 
 
 def _one_more(voxels: Tensor) -> Tensor:
@@ -241,21 +242,6 @@ def _one_more(voxels: Tensor) -> Tensor:
         voxels.narrow(axis, 1, n - 1).logical_or_(before.narrow(axis, 0, n - 1))
         voxels.narrow(axis, 0, n - 1).logical_or_(before.narrow(axis, 1, n - 1))
     return voxels
-
-
-def _masked(side: _Side, lost: Tensor) -> Scene:
-    """The scene with some voxels of one image masked, and the image continued into them."""
-    image = in_single(side.image, side.units)
-    image = image.clone() if image is side.image else image
-    valid = ~lost if side.mask is None else ~lost & (side.mask > 0)
-    fill(image, valid)
-    if side.units is not None:
-        image /= torch.tensor(side.units, device=image.device).reshape(-1, 1, 1, 1)
-        image = image.round_().to(side.image.dtype)
-    pair = side.scene.pair
-    if side.name == "fixed":
-        return replace(side.scene, pair=replace(pair, fixed=image, fixed_mask=valid.to(torch.uint8)))
-    return replace(side.scene, pair=replace(pair, moving=image, moving_mask=valid.to(torch.uint8)))
 
 
 def widened(points: Tensor, radius: Sequence[int]) -> Tensor:

@@ -1,309 +1,254 @@
-"""One level of deformable registration: linearize, smooth, descend, bound, compose, smooth, judge.
-
-The level owns its buffers: the warp and one more field of its size, which holds the gradient, then the step, then the
-composed warp, and is swapped with the warp. A third field exists only where steps are undone from a copy.
-"""
+"""The greedy deformable stage: the warp that brings the moving image onto the fixed one, found coarse to fine."""
 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from enum import Enum
-from functools import partial
-from types import ModuleType
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from warpfactor.errors import InputError
-from warpfactor.kernels.buffers import field_like
-from warpfactor.optim import Descent, Moments, State, take
+from warpfactor.geometry.grid import Grid, Matrix
+from warpfactor.geometry.resample import VoxelMap
+from warpfactor.kernels.buffers import give_back_memory, new_field
+from warpfactor.kernels.ops import Ops
+from warpfactor.scene.levels import (
+    Level,
+    coarse_to_fine,
+    finest_spacing,
+    level_scene,
+    level_shape,
+    repeated_levels,
+)
+from warpfactor.scene.prepare import stored
 from warpfactor.scene.scene import Scene
-from warpfactor.stages.history import Record
+from warpfactor.stages.level import Carried, Iteration, LevelSolver
 from warpfactor.stages.settings import Deformable
-from warpfactor.terms import MSE, Cost, Linearization
-
-Progress = Callable[[Record], None]
-Note = Callable[..., None]  # Course.record for one level and iteration
+from warpfactor.stages.shading import without_shading
+from warpfactor.stages.stage import Ending, Event, Stage, Watch
 
 
-class Outcome(Enum):
-    """How a level ended."""
+def run_greedy(
+    scene: Scene,
+    settings: Deformable,
+    *,
+    ops: Ops,
+    affine: Matrix | None = None,
+    start: Tensor | None = None,
+    watch: Watch | None = None,
+) -> tuple[Tensor | None, Stage]:
+    """The warp u that minimises the cost of M(A(x + u(x))) against F(x), and how the stage went.
 
-    LIMIT = "iteration limit"
-    FLAT = "cost flattened"
-    ROSE = "cost rose"
-    STALLED = "no step lowered the cost"
-    INTERRUPTED = "interrupted"
+    The cost at full resolution decides whether the warp is used: if it rose, the result is `start` again.
+
+    Args:
+        scene: the two images.
+        settings: how.
+        ops: the operations of the images' device.
+        affine: A, 4x4, LPS mm, fixed to moving world; None is the identity.
+        start: (3, *fixed shape) displacement in voxels of the fixed grid to start from; None starts at zero.
+        watch: who is told, and who may stop it.
+    """
+    watch = watch or Watch()
+    through = np.eye(4) if affine is None else np.asarray(affine, dtype=np.float64)
+    given = _checked_start(scene, start)
+    cost_of = _full_cost(scene, settings, through, ops)
+    before = cost_of(start)
+    found, ending, levels = _Search(scene, settings, through, given, ops, watch).run()
+    after = cost_of(found)
+    kept = after <= before or not math.isfinite(before)
+    stage = Stage(
+        name="deformable",
+        metric=settings.metric.name,
+        level=1.0,
+        cost_before=before,
+        cost_after=after,
+        ending=ending if kept else Ending.WORSE,
+        kept=kept,
+        seconds=watch.seconds,
+        history=tuple(watch.events),
+        levels=levels,
+    )
+    return (found if kept else start), stage
+
+
+def resample_field(field: Tensor, source: Grid, target: Grid, ops: Ops) -> Tensor:
+    """A displacement on one level's grid, linearly interpolated on another's and in its voxels."""
+    if source == target:
+        return field
+    resized = _resize(field, source, target, ops)
+    for axis in range(3):
+        resized[axis] /= source.shape[axis] / target.shape[axis]
+    return resized
+
+
+def _resize(field: Tensor, source: Grid, target: Grid, ops: Ops) -> Tensor:
+    """A (3, D, H, W) field on another grid over the same field of view: index + 1/2 is a fixed share of the length."""
+    factors = np.asarray(source.shape) / np.asarray(target.shape)
+    return ops.resize(field, target.shape, factors.tolist(), ((factors - 1) / 2).tolist())
 
 
 @dataclass
-class Course:
-    """What goes from level to level besides the warp: λ, Adam's moments, the records and the clock.
+class _Found:
+    """The warp after a level, (3, D, H, W), and the grid it lives on; the next level takes it out.
 
     Attributes:
-        started: when the registration started.
-        progress: called with every record.
-        keep_interrupted: whether Ctrl-C ends the run with the best warp so far instead of an exception.
-        damping: λ, or None before the first level.
-        moments: Adam's state on the current level's grid; None for all other descents.
-        records: one per iteration so far.
+        coarse_start: what the given start became on the way; None if there was none, or it is no longer needed.
     """
 
-    started: float
-    progress: Progress | None = None
-    keep_interrupted: bool = False
-    damping: float | None = None
-    moments: Moments | None = None
-    records: list[Record] = field(default_factory=list)
-
-    def record(
-        self,
-        level: float,
-        iteration: int,
-        point: Linearization,
-        damping: float,
-        *,
-        accepted: bool = True,
-        step_vox: float = 0.0,
-    ) -> None:
-        seconds = time.perf_counter() - self.started
-        entry = Record(level, iteration, point.cost, point.residual, damping, accepted, step_vox, seconds)
-        self.records.append(entry)
-        if self.progress is not None:
-            self.progress(entry)
+    warp: Tensor | None
+    grid: Grid
+    coarse_start: Tensor | None
 
 
 @dataclass
-class _Walk:
-    """Where a level is.
+class _Search:
+    """A run over the levels.
 
     Attributes:
-        warp: the present one.
-        best: the one to end with if there is no time to judge the present one.
-        other: gradient, then step, then next warp.
-        previous: the warp before, if steps are undone from it.
-        moments: Adam's.
-        state: of the damping.
-        judged: whether the step that led to the present warp has been, or need not be.
-        costs: of the warps that were accepted.
+        affine: 4x4, LPS mm.
+        start: displacement on the fixed grid, or None.
+        endings: how each level ended, by factor.
     """
 
-    warp: Tensor
-    best: Tensor
-    other: Tensor
-    previous: Tensor | None
-    moments: Moments | None
-    state: State
-    judged: bool
-    costs: list[float] = field(default_factory=list)
+    scene: Scene
+    settings: Deformable
+    affine: Matrix
+    start: Tensor | None
+    ops: Ops
+    watch: Watch
+    endings: list[tuple[float, Ending]] = field(default_factory=list)
+    carried: Carried = field(default_factory=Carried)
 
-    def go(self) -> None:
-        """Take the step that lies in `other`."""
-        if self.previous is None:
-            self.warp, self.other = self.other, self.warp
-            self.best = self.warp
-        else:
-            self.warp, self.previous, self.other = self.other, self.warp, self.previous
+    def run(self) -> tuple[Tensor, Ending, tuple[tuple[float, Ending], ...]]:
+        """The displacement on the fixed grid, why the stage ended, and how each level did."""
+        self.scene = stored(self.scene, self.settings.storage)
+        grid = self.scene.fixed.grid
+        found = coarse_to_fine(self._levels(), self._solve, _Found(self.start, grid, self.start))
+        warp = found.warp
+        if warp is None:
+            warp = new_field((3, *self.scene.shape), device=self.scene.device).zero_()
+        warp = resample_field(warp, found.grid, grid, self.ops)
+        give_back_memory()
+        return warp, _ending(self.endings), tuple(self.endings)
 
-    def back(self) -> None:
-        """Undo the last step."""
-        assert self.previous is not None
-        self.warp, self.previous = self.previous, self.warp
-
-
-@dataclass(frozen=True)
-class _Units:
-    """What a unit of length is along each axis, and how a bounded step becomes voxels.
-
-    Attributes:
-        weights: per axis, for the descents.
-        length: voxels (of the finest axis) that a step of size one in these units, times weights, stands for.
-        sigma: smoothing SD of one voxel of the finest axis, per axis in voxels.
-    """
-
-    weights: tuple[float, float, float]
-    length: float
-    sigma: tuple[float, float, float]
-
-
-def _units(scene: Scene, settings: Deformable) -> _Units:
-    shape = scene.pair.shape
-    if settings.units == "normalized":
-        # A coordinate runs from -1 to 1 over n - 1 voxels; half a voxel of the longest axis is the unit step (paper).
-        half = tuple((n - 1) / 2 for n in shape)
-        return _Units((half[0], half[1], half[2]), 1 / max(half), (1.0, 1.0, 1.0))
-    spacing = scene.fixed_grid.spacing_mm
-    finest = min(s for s, n in zip(spacing, shape, strict=True) if n > 1)
-    ratio = tuple(finest / s if n > 1 else 0.0 for s, n in zip(spacing, shape, strict=True))
-    weights = (ratio[0], ratio[1], ratio[2])
-    return _Units(weights, 1.0, weights)
-
-
-class LevelSolver:
-    """Runs the iterations of one level; made anew for each."""
-
-    def __init__(self, scene: Scene, matrix: Tensor, settings: Deformable, ops: ModuleType, level: int) -> None:
-        self.settings = settings
-        self.ops = ops
-        self.matrix = matrix
-        self.units = _units(scene, settings)
-        metric = settings.metric
-        if settings.descent.name == "demons" and isinstance(metric, MSE):
-            metric = replace(metric, demons=settings.descent.alpha, lengths=self.units.weights)
-        self.cost: Cost = metric.prepare(scene.pair, ops, level=level, weights=settings.channel_weights)
-        self.finest = level == len(settings.levels) - 1
-        self.damping_unit = 1.0
-
-    def run(self, warp: Tensor, factor: float, iterations: int, course: Course) -> tuple[Tensor, Outcome]:
-        """The warp after at most `iterations`, and how the level ended."""
-        walk = self._begin(warp, course)
-        outcome: Outcome | None = None
-        try:
-            for iteration in range(iterations):
-                note = partial(course.record, factor, iteration)
-                outcome = self._iterate(walk, iteration, note, final=iteration == iterations - 1)
-                if outcome is not None:
-                    break
-            else:
-                self._judge_last(walk, partial(course.record, factor, iterations))
-        except KeyboardInterrupt:
-            if not course.keep_interrupted:
-                raise
-            walk.warp, outcome = walk.best, Outcome.INTERRUPTED
-        course.damping = walk.state.damping
-        return walk.warp, outcome or Outcome.LIMIT
-
-    def _begin(self, warp: Tensor, course: Course) -> _Walk:
-        rule, damped = self.settings.damping, self.settings.descent.damped
-        carried = None if rule.relative else course.damping
-        state = State(damping=rule.clamp(rule.initial if carried is None else carried))
-        copy = field_like(warp) if damped and rule.copies(finest=self.finest) else None
-        return _Walk(warp, warp, field_like(warp), copy, course.moments, state, judged=not damped)
-
-    def _iterate(self, walk: _Walk, iteration: int, note: Note, *, final: bool) -> Outcome | None:
-        """One iteration; how the level ended if it did."""
-        point = self._arrive(walk, note)
-        if point is None:
-            return Outcome.STALLED
-        stop = self.settings.convergence
-        if stop.flat(walk.costs) or stop.rising(walk.costs):
-            return Outcome.FLAT if stop.flat(walk.costs) else Outcome.ROSE
-        self._step(walk, point, iteration, note)
-        if self.settings.descent.damped and walk.previous is None:
-            self._look(walk, iteration, note, final=final)
-            if self.settings.damping.stalled(walk.state):
-                return Outcome.STALLED
-        walk.go()
-        return None
-
-    def _arrive(self, walk: _Walk, note: Note) -> Linearization | None:
-        """Linearize and judge the step that led here; if it is rejected, go back and linearize there.
-
-        None if the level has stalled.
-        """
-        rule, used = self.settings.damping, walk.state.damping
-        point = self._linearize(walk)
-        accepted = True
-        if not walk.judged:
-            accepted, walk.state = rule.judge(walk.state, point.cost, undo=walk.previous is not None)
-        if accepted:
-            walk.costs.append(point.cost)
-        else:
-            note(point, used, accepted=False)
-            walk.back()
-            if rule.stalled(walk.state):
-                return None
-            point = self._linearize(walk)
-        walk.best = walk.warp
-        return point
-
-    def _look(self, walk: _Walk, iteration: int, note: Note, *, final: bool) -> None:
-        """If the rule wants to, judge the step before it is taken, and try shorter ones until one is accepted.
-
-        All of them were rejected if the walk's state has stalled.
-        """
-        rule = self.settings.damping
-        walk.judged = False
-        while rule.looks(walk.state, final=final):
-            used = walk.state.damping
-            ahead = self.cost.linearize(walk.other, self.matrix)
-            walk.judged, walk.state = rule.judge(walk.state, ahead.cost, undo=True)
-            if walk.judged:
+    def _levels(self) -> Iterator[Level]:
+        """The levels one after the other; those that repeat the next one are left out."""
+        settings, repeated = self.settings, repeated_levels(self.scene, self.settings.levels)
+        last = len(settings.levels) - 1
+        for number, (factor, iterations) in enumerate(zip(settings.levels, settings.iterations, strict=True)):
+            if self.endings and self.endings[-1][1] is Ending.INTERRUPTED:
                 return
-            note(ahead, used, accepted=False)
-            if rule.stalled(walk.state):
-                return
-            self._step(walk, self._linearize(walk), iteration, note)
+            if number in repeated:
+                self.endings.append((factor, Ending.SKIPPED))
+                continue
+            scene = level_scene(self.scene, factor, self.ops, blur=settings.blur)
+            yield Level(number, factor, iterations, number == last, scene)
+            del scene
 
-    def _judge_last(self, walk: _Walk, note: Note) -> None:
-        """Undo the last step of the level if it raised the cost."""
-        if walk.previous is None or not walk.costs:
-            return
-        point = self.cost.linearize(walk.warp, self.matrix)
-        accepted, after = self.settings.damping.judge(walk.state, point.cost, undo=True)
-        if not accepted:  # else λ goes to the next level as it would without rejection
-            note(point, walk.state.damping, accepted=False)
-            walk.back()
-            walk.state = after
+    def _solve(self, level: Level, before: _Found) -> _Found:
+        """The warp after one level."""
+        grid, ops = level.scene.fixed.grid, self.ops
+        warp, coarse_start = self._lift(before, level)
+        before.warp = before.coarse_start = None  # what the coarser level left is not held any longer
+        matrix = VoxelMap(grid, None, self.affine).matrix(level.scene.moving.grid)
+        optimizer, state = self.settings.optimizer, self.carried.state
+        if state is None:
+            self.carried.state = optimizer.init(warp)
+        else:
+            self.carried.state = optimizer.lift(state, lambda field: _resize(field, before.grid, grid, ops))
+        level = without_shading(level, self.settings, warp, matrix, ops)
+        solver = LevelSolver(level, matrix, self.settings, ops, self._reporter(level), lambda: self.watch.stopped)
+        give_back_memory()
+        warp, ending = solver.run(warp, self.carried)
+        self.endings.append((level.factor, ending))
+        return _Found(warp, grid, coarse_start)
 
-    def _linearize(self, walk: _Walk) -> Linearization:
-        point = self.cost.linearize(walk.warp, self.matrix, walk.other)
-        if point.count == 0:
-            raise InputError(
-                "The images do not overlap where they count: every voxel falls outside the moving image or a mask, "
-                "or has no contrast. Check the initial transform, the headers and the masks."
+    def _lift(self, before: _Found, level: Level) -> tuple[Tensor, Tensor | None]:
+        """The warp on the level's grid, zero where there is none yet; and the coarse form of the given start there."""
+        grid, ops = level.scene.fixed.grid, self.ops
+        if before.warp is None:
+            return new_field((3, *level.scene.shape), device=level.scene.device).zero_(), None
+        lifted = _own(resample_field(before.warp, before.grid, grid, ops), before.warp)
+        if self.start is None or before.coarse_start is None:
+            return lifted, None
+        coarse = _own(resample_field(before.coarse_start, before.grid, grid, ops), before.coarse_start)
+        if not level.finest:
+            return lifted, coarse
+        # Give back what the start lost on the coarser grids.
+        lifted += coarse.neg_().add_(resample_field(self.start, self.scene.fixed.grid, grid, ops))
+        return lifted, None
+
+    def _reporter(self, level: Level) -> Callable[[Iteration], None]:
+        """Tells the watch of the iterations of a level; an iteration costs in proportion to its voxels."""
+        settings, grid = self.settings, self.scene.fixed.grid
+        finest = finest_spacing(grid)
+        voxels = [math.prod(level_shape(grid, factor * finest)) for factor in settings.levels]
+        work = [v * n for v, n in zip(voxels, settings.iterations, strict=True)]
+        before, total = sum(work[: level.number]), max(sum(work), 1)
+
+        def report(done: Iteration) -> None:
+            share = (before + voxels[level.number] * (done.number + 1)) / total
+            self.watch.tell(
+                Event(
+                    stage="deformable",
+                    level=level.factor,
+                    iteration=done.number,
+                    limit=level.iterations,
+                    cost=done.point.cost,
+                    residual=done.point.residual,
+                    damping=done.damping,
+                    accepted=done.accepted,
+                    step_vox=done.step_vox,
+                    done=min(1.0, share),
+                    seconds=self.watch.seconds,
+                    parts=done.point.parts,
+                )
             )
-        if not math.isfinite(point.cost):
-            raise InputError(f"The cost became {point.cost}; check the images for extreme intensities.")
-        return point
 
-    def _step(self, walk: _Walk, point: Linearization, iteration: int, note: Note) -> None:
-        """Turn the gradient in `walk.other` into the next warp, in place."""
-        field, damping = walk.other, walk.state.damping
-        settings, ops, units = self.settings, self.ops, self.units
-        self._smooth(field, settings.sigma_grad, settings.tail)
-        if iteration == 0 and settings.damping.relative:
-            # The mean length of the gradient where it is, as empty margins add nothing to either sum.
-            squares, lengths, _ = ops.norms(field, units.weights)
-            self.damping_unit = (squares / lengths) ** 2 if lengths > 0 else 1.0
-        largest, decrease = take(
-            settings.descent,
-            field,
-            damping=damping * self.damping_unit,
-            residual=point.residual,
-            weights=units.weights,
-            ops=ops,
-            moments=walk.moments,
+        return report
+
+
+def _own(lifted: Tensor, source: Tensor) -> Tensor:
+    """The field in memory of its own: levels write into it."""
+    return lifted.clone() if lifted is source else lifted
+
+
+def _checked_start(scene: Scene, start: Tensor | None) -> Tensor | None:
+    if start is None:
+        return None
+    if tuple(start.shape) != (3, *scene.shape):
+        raise InputError(
+            f"The initial displacement has shape {tuple(start.shape)}; the fixed image needs {(3, *scene.shape)}."
         )
-        if not math.isfinite(largest + decrease):
-            raise InputError("The gradient of the cost has NaN or infinite values; check the images or your own loss.")
-        scale = step_scale(settings.descent, settings.step, units.length, largest)
-        ops.compose(walk.warp, field, scale=scale, out=field)
-        length = scale * largest / units.length
-        share = 1.0 if settings.smoothing == "full" else min(1.0, length / settings.step)
-        self._smooth(field, settings.sigma_warp * math.sqrt(share))
-        note(point, damping, step_vox=length)
-        walk.state = replace(walk.state, predicted=scale * decrease / point.count)
-
-    def _smooth(self, field: Tensor, sigma: float, tail: tuple[float, float] = (0.0, 1.0)) -> None:
-        settings = self.settings
-        if sigma > 0:
-            sigmas = [sigma * s for s in self.units.sigma]
-            self.ops.smooth_gaussian(field, sigmas, boundary=settings.boundary, truncate=settings.truncate, tail=tail)
+    if not bool(torch.isfinite(start).all()):
+        raise InputError("The initial displacement has NaN or infinite values.")
+    return start.to(device=scene.device, dtype=torch.float32).contiguous()
 
 
-def step_scale(descent: Descent, step: float, length: float, largest: float) -> float:
-    """What to multiply a step field by so that no voxel moves further than `step` voxels.
+def _full_cost(scene: Scene, settings: Deformable, affine: Matrix, ops: Ops) -> Callable[[Tensor | None], float]:
+    """The stage's own cost at full resolution, of a displacement; infinite where the images do not overlap."""
+    last = len(settings.levels) - 1
+    cost = settings.metric.prepare(scene, ops, level=last, weights=settings.channel_weights)
+    through = VoxelMap(scene.fixed.grid, None, affine).matrix(scene.moving.grid)
 
-    The root form is bounded by one everywhere; the paper's forms and Adam are divided by their largest step if that
-    exceeds one; plain gradients have no length of their own and are always divided; demons are lengths already.
-    """
-    if descent.bounded:
-        return step * length
-    if descent.name == "sgd":
-        return step * length / largest if largest > 0 else 0.0
-    if descent.name == "demons":
-        return min(1.0, step * length / largest) if largest > 0 else 0.0
-    return step * length / max(1.0, largest)
+    def cost_of(displacement: Tensor | None) -> float:
+        field = displacement
+        if field is None:
+            field = torch.zeros((3, *scene.shape), device=scene.device)
+        point = cost.linearize(field.to(device=scene.device, dtype=torch.float32), through)
+        return point.cost if point.count else math.inf
+
+    return cost_of
+
+
+def _ending(levels: list[tuple[float, Ending]]) -> Ending:
+    """Why the stage ended, by how its levels did."""
+    last = levels[-1][1] if levels else Ending.LIMIT
+    if last in (Ending.INTERRUPTED, Ending.STALLED, Ending.ROSE):
+        return last
+    settled = (Ending.CONVERGED, Ending.STALLED, Ending.SKIPPED)
+    return Ending.CONVERGED if all(ending in settled for _, ending in levels) else Ending.LIMIT

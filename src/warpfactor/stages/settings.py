@@ -6,14 +6,15 @@ import math
 from dataclasses import dataclass, field
 
 from warpfactor.errors import InputError
-from warpfactor.optim import Convergence, Descent, Paper, Trust
-from warpfactor.scene.scene import BLUR
-from warpfactor.terms import LNCC, Similarity
+from warpfactor.optim import Convergence, Damping, Root, Step, Trust, Units
+from warpfactor.scene.levels import BLUR
+from warpfactor.terms import LNCC, Term
 
 UNITS = ("spacing", "normalized")
 BOUNDARIES = ("nearest", "zero")
 SMOOTHINGS = ("step", "full")
 STORAGES = ("float32", "int16")
+ANY_UNITS = Units((1.0, 1.0, 1.0), 1.0, (1.0, 1.0, 1.0))
 
 
 @dataclass(frozen=True)
@@ -22,8 +23,9 @@ class Deformable:
 
     Attributes:
         metric: what makes the images alike.
-        descent, damping: the optimizer. Demons, adam and sgd have no damping: the rule has no part in them, and no step
-            of theirs is rejected, since a second try would be the same.
+        optimizer: how the gradient becomes a step.
+        damping: how long the step is and whether it is kept. Demons, adam and sgd have no damping: the rule has no part
+            in them, and no step of theirs is rejected, since a second try would be the same.
         levels: spacing of each level in units of the fixed image's finest spacing, coarse to fine.
         iterations: at most this many per level.
         step: longest step in voxels of the level (of its finest axis).
@@ -46,9 +48,9 @@ class Deformable:
             into 65534 steps, in half the memory and as fast.
     """
 
-    metric: Similarity = field(default_factory=LNCC)
-    descent: Descent = field(default_factory=Descent)
-    damping: Paper | Trust = field(default_factory=Trust)
+    metric: Term = field(default_factory=LNCC)
+    optimizer: Step = field(default_factory=Root)
+    damping: Damping = field(default_factory=Trust)
     levels: tuple[float, ...] = (4, 2, 1)
     iterations: tuple[int, ...] = (100, 50, 20)
     step: float = 0.5
@@ -84,19 +86,18 @@ class Deformable:
             raise InputError(f"Unknown warp smoothing {self.smoothing!r}; use one of {', '.join(SMOOTHINGS)}.")
         if self.storage not in STORAGES:
             raise InputError(f"Unknown storage {self.storage!r}; use one of {', '.join(STORAGES)}.")
-        if self.descent.name == "demons" and self.metric.name != "mse":
-            raise InputError(f"The demons step is defined for the metric 'mse', not {self.metric.name!r}")
+        self.optimizer.bind(self.metric, ANY_UNITS)  # raises if the two do not go together
 
     def _check_numbers(self) -> None:
         if not all(math.isfinite(level) for level in self.levels):
             raise InputError(f"Levels {self.levels} must be finite numbers.")
         for name in ("step", "truncate"):
             if not 0 < getattr(self, name) < math.inf:
-                raise InputError(f"The setting deformable.{name} = {getattr(self, name):g}: a number above 0 is meant.")
+                raise InputError(f"The setting deformable.{name} = {getattr(self, name):g} must be a positive number.")
         for name in ("sigma_grad", "sigma_warp", "blur", "shading"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise InputError(
-                    f"The setting deformable.{name} = {getattr(self, name):g}: a number not below 0 is meant."
+                    f"The setting deformable.{name} = {getattr(self, name):g} must be 0 or a positive number."
                 )
         if self.boundary not in BOUNDARIES:
             raise InputError(f"Unknown boundary {self.boundary!r}; use one of {', '.join(BOUNDARIES)}.")

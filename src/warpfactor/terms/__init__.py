@@ -1,11 +1,12 @@
-"""Costs of unlikeness between the fixed and the warped moving image; one metric per file."""
+"""What is minimised: metrics between the images, one per file, and other terms; a new one is a file and a line here."""
 
-from warpfactor.terms.base import Cost, Linearization, Pair, Similarity, in_single
+from warpfactor.terms.base import Linearization, Prepared, Term
 from warpfactor.terms.custom import Custom
 from warpfactor.terms.lncc import LNCC
 from warpfactor.terms.mi import MI
 from warpfactor.terms.mse import MSE
+from warpfactor.terms.sum import Sum, Weighted
 
 METRICS = {"lncc": LNCC, "mse": MSE, "mi": MI}
 
-__all__ = ["LNCC", "METRICS", "MI", "MSE", "Cost", "Custom", "Linearization", "Pair", "Similarity", "in_single"]
+__all__ = ["LNCC", "METRICS", "MI", "MSE", "Custom", "Linearization", "Prepared", "Sum", "Term", "Weighted"]

@@ -4,10 +4,10 @@ Correlation divides by the variance of a window. Where that is rounding or noise
 windows push hardest of all and make the warp depend on the last bit of the images (docs/method.md has the figures).
 """
 
-from types import ModuleType
-
 import torch
 from torch import Tensor
+
+from warpfactor.kernels.ops import Ops
 
 SAMPLES = 1_000_000  # voxels whose windows are looked at
 PLANES = 16  # at least so many planes are, whatever their size
@@ -17,7 +17,7 @@ QUIET = 0.05  # this fraction of the windows that show something has noise alone
 
 
 def least_variance(
-    image: Tensor, mask: Tensor | None, radius: tuple[int, ...], *, share: float, noise: float, ops: ModuleType
+    image: Tensor, mask: Tensor | None, radius: tuple[int, ...], *, share: float, noise: float, ops: Ops
 ) -> float:
     """The larger of `share` times the contrast and `noise` times the noise variance, at most half the contrast.
 
@@ -40,7 +40,7 @@ def least_variance(
 
 
 def _window_variances(
-    image: Tensor, mask: Tensor | None, radius: tuple[int, ...], ops: ModuleType
+    image: Tensor, mask: Tensor | None, radius: tuple[int, ...], ops: Ops
 ) -> tuple[Tensor, Tensor | None]:
     """Variances of the windows around the voxels of evenly spread planes, and which of these voxels count."""
     depth, reach = image.shape[0], radius[0]

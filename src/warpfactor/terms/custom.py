@@ -3,13 +3,14 @@
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import ModuleType
 
 import torch
 from torch import Tensor
 
 from warpfactor.errors import InputError
-from warpfactor.terms.base import Cost, Pair
+from warpfactor.kernels.ops import Ops
+from warpfactor.scene.scene import Scene
+from warpfactor.terms.channels import Channels
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -33,34 +34,40 @@ class Custom:
                 "built-in metrics go by their name alone."
             )
 
-    def prepare(self, pair: Pair, ops: ModuleType, *, level: int = 0, weights: tuple[float, ...] | None = None) -> Cost:
-        """The cost for the images of one level; all channels go into one call of the loss."""
-        pair = pair.single()
+    @property
+    def sees_shading(self) -> bool:
+        return False
+
+    def prepare(self, scene: Scene, ops: Ops, *, level: int = 0, weights: tuple[float, ...] | None = None) -> Channels:
+        """The loss over the images of one level; all channels go into one call."""
+        scene = scene.single()
+        fixed = scene.fixed.data
 
         def evaluate(u: Tensor, matrix: Tensor, gradient: Tensor | None) -> tuple[float, float]:
-            sampled = [ops.sample_gradient(channel, u, matrix) for channel in pair.moving]
-            weight = _weight(sampled[0][2], pair, u, matrix, ops)
+            sampled = [ops.sample_gradient(channel, u, matrix) for channel in scene.moving.data]
+            weight = _weight(sampled[0][2], scene, u, matrix, ops)
             warped = torch.stack([s[0] for s in sampled])
-            warped = torch.where(weight, warped, pair.fixed).requires_grad_(True)
-            value = self.loss(warped, pair.fixed)
+            warped = torch.where(weight, warped, fixed).requires_grad_(True)
+            value = self.loss(warped, fixed)
             _check(value, self.loss)
             count = float(weight.sum())
             if gradient is not None:
                 (derivative,) = torch.autograd.grad(value, warped)
-                _warn_of_no_slope(derivative, warped, pair.fixed, self.loss)
+                _warn_of_no_slope(derivative, warped, fixed, self.loss)
                 derivative = torch.where(weight, derivative, 0.0) * count
                 gradient.copy_(sum(d * s[1] for d, s in zip(derivative, sampled, strict=True)))
             return float(value.detach()) * count, count
 
-        return Cost((evaluate,), (1.0,), bounded=False)
+        return Channels((evaluate,), (1.0,), bounded=False)
 
 
-def _weight(inside: Tensor, pair: Pair, u: Tensor, matrix: Tensor, ops: ModuleType) -> Tensor:
+def _weight(inside: Tensor, scene: Scene, u: Tensor, matrix: Tensor, ops: Ops) -> Tensor:
+    """(D, H, W) bool: the voxels that lie inside both masks and the moving image."""
     weight = inside
-    if pair.fixed_mask is not None:
-        weight = weight & (pair.fixed_mask > 0)
-    if pair.moving_mask is not None:
-        weight = weight & (ops.sample(pair.moving_mask.to(u.dtype), u, matrix, mode="nearest") > 0)
+    if scene.fixed.mask is not None:
+        weight = weight & (scene.fixed.mask > 0)
+    if scene.moving.mask is not None:
+        weight = weight & (ops.sample(scene.moving.mask.to(u.dtype), u, matrix, mode="nearest") > 0)
     return weight
 
 

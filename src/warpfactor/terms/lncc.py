@@ -2,12 +2,14 @@
 
 import itertools
 from dataclasses import dataclass
-from types import ModuleType
 
 from torch import Tensor
 
 from warpfactor.errors import InputError
-from warpfactor.terms.base import Cost, Pair, Term, at_level, normalized_weights
+from warpfactor.kernels.ops import Ops
+from warpfactor.scene.scene import Scene
+from warpfactor.terms.base import at_level
+from warpfactor.terms.channels import Channel, Channels, normalized_weights
 from warpfactor.terms.contrast import least_variance
 
 
@@ -43,54 +45,58 @@ class LNCC:
         if not (0 <= self.flat < 1 and self.noise >= 0):
             raise InputError(f"LNCC flat {self.flat} must be in [0, 1) and noise {self.noise} not negative")
 
-    def prepare(self, pair: Pair, ops: ModuleType, *, level: int = 0, weights: tuple[float, ...] | None = None) -> Cost:
-        """The cost for the images of one level."""
+    @property
+    def sees_shading(self) -> bool:
+        """A window at a coarse level may show more of a bias field than of the tissue."""
+        return True
+
+    def prepare(self, scene: Scene, ops: Ops, *, level: int = 0, weights: tuple[float, ...] | None = None) -> Channels:
+        """The metric over the images of one level."""
+        fixed, moving = scene.sides
         radius = at_level(self.size, level) // 2
-        radii = tuple(radius if n > 1 else 0 for n in pair.shape)
-        floors = self._floors(pair, radii, ops)
-        every = [
-            ops.lncc_spans(fixed, pair.fixed_mask, radius=radii, flat=flat[0], exact=self.exact)
-            for fixed, flat in zip(pair.fixed, floors, strict=True)
-        ]
-        room = ops.lncc_room(pair.shape, radii, self.window, every)
+        radii = tuple(radius if n > 1 else 0 for n in scene.shape)
+        floors = self._floors(scene, radii, ops)
+        plans = ops.lncc_plans(
+            fixed.data,
+            fixed.mask,
+            radius=radii,
+            window=self.window,
+            exact=self.exact,
+            floors=[floor for floor, _ in floors],
+        )
 
-        def term(fixed: Tensor, moving: Tensor, flat: tuple[float, float], spans: object) -> Term:
-            def evaluate(u: Tensor, matrix: Tensor, gradient: Tensor | None) -> tuple[float, float]:
-                result: tuple[float, float] = ops.lncc(
-                    fixed,
-                    moving,
-                    u,
-                    matrix,
-                    radius=radii,
-                    window=self.window,
-                    squared=self.squared,
-                    exact=self.exact,
-                    symmetric=self.symmetric,
-                    flat=flat,
-                    gradient=gradient,
-                    fixed_mask=pair.fixed_mask,
-                    moving_mask=pair.moving_mask,
-                    room=room,
-                    spans=spans,
-                )
-                return result
+        def call(of_fixed: Tensor, of_moving: Tensor, flat: tuple[float, float], plan: object) -> Channel:
+            return lambda u, matrix, gradient: ops.lncc(
+                of_fixed,
+                of_moving,
+                u,
+                matrix,
+                radius=radii,
+                window=self.window,
+                squared=self.squared,
+                exact=self.exact,
+                symmetric=self.symmetric,
+                flat=flat,
+                gradient=gradient,
+                fixed_mask=fixed.mask,
+                moving_mask=moving.mask,
+                plan=plan,
+            )
 
-            return evaluate
+        calls = tuple(itertools.starmap(call, zip(fixed.data, moving.data, floors, plans, strict=True)))
+        return Channels(calls, normalized_weights(weights, len(calls)))
 
-        terms = tuple(itertools.starmap(term, zip(pair.fixed, pair.moving, floors, every, strict=True)))
-        return Cost(terms, normalized_weights(weights, len(terms)))
-
-    def _floors(self, pair: Pair, radii: tuple[int, ...], ops: ModuleType) -> tuple[tuple[float, float], ...]:
-        """Least variances of fixed and moving windows, per channel; measured once for a pair."""
+    def _floors(self, scene: Scene, radii: tuple[int, ...], ops: Ops) -> tuple[tuple[float, float], ...]:
+        """Least variances of fixed and moving windows, per channel; measured once for a scene."""
 
         def floor(image: Tensor, mask: Tensor | None) -> float:
             return least_variance(image, mask, radii, share=self.flat, noise=self.noise, ops=ops)
 
         key = ("least variances", radii, self.flat, self.noise)
-        if key not in pair.notes:
-            pair.notes[key] = tuple(
-                (floor(fixed, pair.fixed_mask), floor(moving, pair.moving_mask))
-                for fixed, moving in zip(pair.fixed, pair.moving, strict=True)
+        if key not in scene.notes:
+            scene.notes[key] = tuple(
+                (floor(fixed, scene.fixed.mask), floor(moving, scene.moving.mask))
+                for fixed, moving in zip(scene.fixed.data, scene.moving.data, strict=True)
             )
-        found: tuple[tuple[float, float], ...] = pair.notes[key]
+        found: tuple[tuple[float, float], ...] = scene.notes[key]
         return found

@@ -1,11 +1,12 @@
 """Mean squared difference of intensities, for images of one contrast: already in the residual form r = mean r_x²."""
 
 from dataclasses import dataclass
-from types import ModuleType
 
 from torch import Tensor
 
-from warpfactor.terms.base import Cost, Pair, Term, normalized_weights
+from warpfactor.kernels.ops import Ops
+from warpfactor.scene.scene import Scene
+from warpfactor.terms.channels import Channel, Channels, normalized_weights
 
 
 @dataclass(frozen=True)
@@ -14,7 +15,7 @@ class MSE:
 
     Attributes:
         symmetric: use the mean of the warped and the fixed image's slope (the efficient second-order force).
-        demons: α; write the demons force (paper eq. 9) instead of the gradient. Set by the `demons` descent.
+        demons: α; write the demons force (paper eq. 9) instead of the gradient. Set by the step `demons`.
         lengths: what a unit of length is along each axis for that force.
     """
 
@@ -23,30 +24,34 @@ class MSE:
     lengths: tuple[float, float, float] = (1.0, 1.0, 1.0)
     name: str = "mse"
 
-    def prepare(self, pair: Pair, ops: ModuleType, *, level: int = 0, weights: tuple[float, ...] | None = None) -> Cost:
-        """The cost for the images of one level, the moving image in the fixed image's standardised units."""
-        terms = []
-        scales = zip(pair.fixed_scale, pair.moving_scale, pair.units, strict=True)
-        for fixed, moving, (of, om, (uf, um)) in zip(pair.fixed, pair.moving, scales, strict=True):
+    @property
+    def sees_shading(self) -> bool:
+        return False
+
+    def prepare(self, scene: Scene, ops: Ops, *, level: int = 0, weights: tuple[float, ...] | None = None) -> Channels:
+        """The metric over the images of one level, the moving image in the fixed image's standardised units."""
+        fixed, moving = scene.sides
+        calls = []
+        for channel, (of, om) in enumerate(zip(fixed.scale, moving.scale, strict=True)):
+            uf, um = fixed.channel_units[channel], moving.channel_units[channel]
             # Each image was standardised by itself; a difference needs both in the same units, those of the fixed one.
             alike = (om[1] * um / (of[1] * uf), (om[0] - of[0]) / (of[1] * uf))
-            terms.append(self._term(fixed, moving, alike, uf * uf, pair, ops))
-        return Cost(tuple(terms), normalized_weights(weights, len(terms)))
+            calls.append(self._call(scene, channel, alike, uf * uf, ops))
+        return Channels(tuple(calls), normalized_weights(weights, len(calls)))
 
-    def _term(
-        self, fixed: Tensor, moving: Tensor, alike: tuple[float, float], unit: float, pair: Pair, ops: ModuleType
-    ) -> Term:
-        """`unit` is what a squared difference is to be multiplied by."""
+    def _call(self, scene: Scene, channel: int, alike: tuple[float, float], unit: float, ops: Ops) -> Channel:
+        """The kernel call of a channel; `unit` is what a squared difference is to be multiplied by."""
+        fixed, moving = scene.sides
 
         def evaluate(u: Tensor, matrix: Tensor, gradient: Tensor | None) -> tuple[float, float]:
             total, count = ops.mse(
-                fixed,
-                moving,
+                fixed.data[channel],
+                moving.data[channel],
                 u,
                 matrix,
                 gradient=gradient,
-                fixed_mask=pair.fixed_mask,
-                moving_mask=pair.moving_mask,
+                fixed_mask=fixed.mask,
+                moving_mask=moving.mask,
                 alike=alike,
                 symmetric=self.symmetric,
                 demons=self.demons,

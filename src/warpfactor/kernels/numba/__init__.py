@@ -46,3 +46,16 @@ __all__ = [
     "tally",
     "tile",
 ]
+
+_lncc = lncc
+
+
+def lncc_plans(fixed, mask, *, radius, window, exact, floors):  # type: ignore
+    every = [lncc_spans(f, mask, radius=radius, flat=flat, exact=exact) for f, flat in zip(fixed, floors, strict=True)]
+    room = lncc_room(fixed.shape[1:], radius, window, every)
+    return tuple((room, spans) for spans in every)
+
+
+def lncc(*args, plan=None, **options):  # type: ignore
+    room, spans = plan or (None, None)
+    return _lncc(*args, room=room, spans=spans, **options)

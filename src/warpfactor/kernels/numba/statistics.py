@@ -13,7 +13,8 @@ from numba import prange
 from torch import Tensor
 
 from warpfactor.kernels.numba._compile.jit import NO_MASK, array, check_shape, exclusive, inline, parallel, serial
-from warpfactor.kernels.reference.statistics import Tally, neighbours
+from warpfactor.kernels.ops import Tally
+from warpfactor.kernels.reference.statistics import neighbours
 
 CHUNK = 1 << 16  # values that are summed before sums are added; fixed, so that threads do not matter
 PARTS = 4  # histograms that are filled side by side

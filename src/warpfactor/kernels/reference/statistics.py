@@ -1,31 +1,12 @@
 """Figures of many values at once: how many there are, their extremes and sums, percentiles."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from warpfactor.kernels.ops import Tally
 from warpfactor.kernels.reference.interpolate import exact_type
-
-
-@dataclass(frozen=True)
-class Tally:
-    """What one pass over the values gives.
-
-    Attributes:
-        count: of values.
-        nonpositive: how many are zero or less.
-        minimum, maximum: infinite, the wrong way round, without values.
-        total, squares: sums of the values and of their squares, or of their logarithms.
-    """
-
-    count: int
-    nonpositive: int
-    minimum: float
-    maximum: float
-    total: float
-    squares: float
 
 
 @torch.no_grad()

@@ -129,12 +129,12 @@ def _write_verdict(folder: Path, entries: Mapping[str, Any], verdict: Verdict) -
 def _report(case: Case) -> Report:
     with _one_torch_thread():
         image = case.fixed if case.fixed is not None else case.warped
-        region = Region.whole(case.fixed_grid) if image is None else Region.of(image, case.fixed_mask)
-        jacobian, back = jacobian_of(case.warp), return_of(case)
+        region = Region.whole(case.fixed_grid) if image is None else Region.of(image, case.fixed_mask, case.ops)
+        jacobian, back = jacobian_of(case.warp, case.ops), return_of(case)
         views = show(case, region, jacobian, back and back.errors_mm)
         regularity = measure(case, region, jacobian, back)
         del jacobian, back
-        alignment = align(case)
+        alignment = align(case, case.ops)
         verdict = judge(case, alignment, regularity, object_mm=region.size_mm(case.fixed_grid))
         return Report(render(case, views, alignment, regularity, verdict), verdict)
 

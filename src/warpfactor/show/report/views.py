@@ -21,6 +21,7 @@ from warpfactor.geometry.grid import Grid
 from warpfactor.geometry.image import Image
 from warpfactor.geometry.resample import VoxelMap
 from warpfactor.geometry.transform import Affine, Transform, Warp
+from warpfactor.kernels.ops import Ops
 from warpfactor.measure.regularity import lengths_mm
 from warpfactor.show.report.sheets import Bytes, Stack
 from warpfactor.show.report.slices import Plane, choose_planes
@@ -84,11 +85,11 @@ def show(case: Case, region: Region, jacobian: Image | None, errors_mm: Image | 
         errors_mm: by how much the inverse misses, if it has one.
     """
     planes = choose_planes(case.fixed_grid, region.box())
-    fields = [[_field(case.warp, part) for part in parts(plane.grid)] for plane in planes]
+    fields = [[_field(case.warp, part, case.ops) for part in parts(plane.grid)] for plane in planes]
     images = _image_stacks(case, fields)
     if case.warp is None or jacobian is None:
         return Views(planes, images, {}, None, ())
-    made = [_on_plane(plane, jacobian, errors_mm) for plane in fields]
+    made = [_on_plane(plane, jacobian, errors_mm, case.ops) for plane in fields]
     maps = {
         "jacobian": Map(Stack("jacobian", [part.jacobian for part in made]), -LOG_RANGE, LOG_RANGE),
         "displacement": _length_map("displacement", [part.lengths_mm for part in made]),
@@ -100,12 +101,12 @@ def show(case: Case, region: Region, jacobian: Image | None, errors_mm: Image | 
     return Views(planes, images, maps, folds, [part.lines for part in made])
 
 
-def _field(warp: Warp | None, grid: Grid) -> VoxelMap:
+def _field(warp: Warp | None, grid: Grid, ops: Ops) -> VoxelMap:
     """A warp on some slices; it stays zero outside its own grid."""
     still = VoxelMap(grid, None, np.eye(4))
     if warp is None:
         return still
-    steps = at(Image(warp.displacement, warp.grid), still, outside=0.0)
+    steps = at(Image(warp.displacement, warp.grid), still, ops=ops, outside=0.0)
     turn = np.linalg.solve(grid.matrix[:3, :3], warp.grid.matrix[:3, :3])
     return still._replace(displacement=torch.einsum("ab,bzyx->azyx", torch.from_numpy(turn).float(), steps))
 
@@ -117,7 +118,7 @@ def _image_stacks(case: Case, planes: Sequence[Sequence[VoxelMap]]) -> list[Stac
         planes: the warp on the parts of each plane.
     """
     still = Affine(dimension=case.fixed_grid.ndim)
-    stacks = [] if case.fixed is None else _grey([("fixed", case.fixed, still)], planes)
+    stacks = [] if case.fixed is None else _grey([("fixed", case.fixed, still)], planes, case.ops)
     if case.after is None:
         return stacks
     image, transform = case.after
@@ -126,17 +127,17 @@ def _image_stacks(case: Case, planes: Sequence[Sequence[VoxelMap]]) -> list[Stac
         if case.warp is not None and not np.allclose(case.affine.matrix, np.eye(4)):
             shown.append(("affine", image, case.affine))
         shown.append(("before", image, still))
-    return [*stacks, *_grey(shown, planes)]
+    return [*stacks, *_grey(shown, planes, case.ops)]
 
 
-def _grey(shown: Sequence[tuple[str, Image, Transform]], planes: Sequence[Sequence[VoxelMap]]) -> list[Stack]:
+def _grey(shown: Sequence[tuple[str, Image, Transform]], planes: Sequence[Sequence[VoxelMap]], ops: Ops) -> list[Stack]:
     """Stacks of one image under several transforms, all with the window of the first one in the first plane."""
     low = high = math.nan
     stacks = []
     for name, image, transform in shown:
         slices = []
         for plane in planes:
-            values = torch.cat([_sampled(image, transform, part) for part in plane])
+            values = torch.cat([_sampled(image, transform, part, ops) for part in plane])
             if math.isnan(low):
                 low, high = _quantiles([values.numpy()], WINDOW) or (0.0, 1.0)
             slices.append(_levels(values, low, high))
@@ -152,11 +153,11 @@ def _quantiles(values: Sequence[NDArray[np.float32]], shares: Sequence[float]) -
     return np.quantile(known, shares).tolist() if known.size else []
 
 
-def _sampled(image: Image, transform: Transform, part: VoxelMap) -> Tensor:
+def _sampled(image: Image, transform: Transform, part: VoxelMap, ops: Ops) -> Tensor:
     """(slice, row, column) of the first channel; `part` has the warp, for transforms that begin with it."""
     first, *rest = transform.parts
-    place = reduce(lambda there, then: then.follow(there), rest, part) if isinstance(first, Warp) else None
-    return sample(_one(image), transform, part.grid, slices=True, place=place)[0]
+    place = reduce(lambda there, then: then.follow(there, ops), rest, part) if isinstance(first, Warp) else None
+    return sample(_one(image), transform, part.grid, ops, slices=True, place=place)[0]
 
 
 def _one(image: Image) -> Image:
@@ -180,15 +181,15 @@ class _OnPlane:
     lines: Lines
 
 
-def _on_plane(plane: Sequence[VoxelMap], jacobian: Image, errors_mm: Image | None) -> _OnPlane:
+def _on_plane(plane: Sequence[VoxelMap], jacobian: Image, errors_mm: Image | None, ops: Ops) -> _OnPlane:
     """Part by part, since a whole plane of vectors is large."""
     pitch = max(2, math.ceil(max(plane[0].grid.shape[1:]) / LINES))
     found = []
     for grid, field, _ in plane:
         assert field is not None
         # One voxel for each pixel: an average would hide a fold.
-        determinant = nearest(jacobian, grid, outside=1.0)[0]
-        error = torch.zeros(grid.shape) if errors_mm is None else nearest(errors_mm, grid)[0]
+        determinant = nearest(jacobian, grid, ops=ops, outside=1.0)[0]
+        error = torch.zeros(grid.shape) if errors_mm is None else nearest(errors_mm, grid, ops=ops)[0]
         logs = determinant.clamp(min=2.0**-LOG_RANGE).log2()
         found.append(
             (

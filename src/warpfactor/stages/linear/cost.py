@@ -9,8 +9,8 @@ and gradient from its kernel, and Fisher's information as matrix.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from types import ModuleType
 from typing import Protocol
 
 import numpy as np
@@ -21,9 +21,9 @@ from torch import Tensor
 from warpfactor.errors import InputError
 from warpfactor.geometry.grid import Matrix
 from warpfactor.geometry.resample import VoxelMap
-from warpfactor.scene.scene import Scene
-from warpfactor.terms import MI
-from warpfactor.terms.base import Cost
+from warpfactor.kernels.ops import Ops
+from warpfactor.scene.scene import Scene, Side
+from warpfactor.terms import MI, Prepared
 
 METRICS = ("lncc", "ncc", "mi", "mse")
 LEAST_CORRELATION = 0.1  # the Gauss-Newton matrix is scaled by the correlation, but not below this
@@ -66,20 +66,28 @@ class LinearCost(Protocol):
         ...
 
 
-def linear_cost(scene: Scene, metric: str, ops: ModuleType, *, window: int, bins: int) -> LinearCost:
+def linear_cost(scene: Scene, metric: str, ops: Ops, *, window: int, bins: int) -> LinearCost:
     """The cost of a named metric over the images of one level."""
-    if metric == "mse":
-        return _MomentCost(_alike(scene), scene, ops, _squared_difference, 2.0)
-    if metric == "ncc":
-        return _MomentCost(scene.pair.moving, scene, ops, _correlation, 1.0)
-    if metric == "lncc":
-        local = _locally_normalized(scene, window, ops)
-        return _MomentCost(local.pair.moving, local, ops, _correlation, 1.0)
-    if metric == "mi":
-        still = scene.pair.fixed.new_zeros((3, *scene.pair.shape))
-        cost = MI(bins=bins).prepare(scene.pair, ops)
-        return _InformationCost(cost, scene, ops, math.log(bins), still, torch.empty_like(still))
-    raise InputError(f"Unknown metric {metric!r}; use one of {', '.join(METRICS)}.")
+    makers: dict[str, Callable[[], LinearCost]] = {
+        "mse": lambda: _MomentCost(_alike(scene), scene, ops, _squared_difference, 2.0),
+        "ncc": lambda: _MomentCost(scene.moving.data, scene, ops, _correlation, 1.0),
+        "lncc": lambda: _local_cost(scene, window, ops),
+        "mi": lambda: _information_cost(scene, bins, ops),
+    }
+    if metric not in makers:
+        raise InputError(f"Unknown metric {metric!r}; use one of {', '.join(METRICS)}.")
+    return makers[metric]()
+
+
+def _local_cost(scene: Scene, window: int, ops: Ops) -> LinearCost:
+    local = _locally_normalized(scene, window, ops)
+    return _MomentCost(local.moving.data, local, ops, _correlation, 1.0)
+
+
+def _information_cost(scene: Scene, bins: int, ops: Ops) -> LinearCost:
+    still = scene.fixed.data.new_zeros((3, *scene.shape))
+    metric = MI(bins=bins).prepare(scene, ops)
+    return _InformationCost(metric, scene, ops, math.log(bins), still, torch.empty_like(still))
 
 
 @dataclass(frozen=True)
@@ -88,7 +96,7 @@ class _MomentCost:
 
     moving: Tensor
     scene: Scene
-    ops: ModuleType
+    ops: Ops
     formula: Formula
     worst: float
 
@@ -110,15 +118,15 @@ class _InformationCost:
     `still` is a displacement of zero, `force` the room for the gradient: both are made once a level.
     """
 
-    kernel: Cost
+    kernel: Prepared
     scene: Scene
-    ops: ModuleType
+    ops: Ops
     worst: float
     still: Tensor
     force: Tensor
 
     def evaluate(self, matrix: Matrix) -> Evaluation:
-        through = VoxelMap(self.scene.fixed_grid, None, matrix).matrix(self.scene.moving_grid)
+        through = VoxelMap(self.scene.fixed.grid, None, matrix).matrix(self.scene.moving.grid)
         found = self.kernel.linearize(self.still, through, self.force)
         if not found.count:
             return NOTHING
@@ -133,12 +141,12 @@ class Formula(Protocol):
 
 
 def _moments(
-    scene: Scene, moving: Tensor, matrix: Matrix, ops: ModuleType
+    scene: Scene, moving: Tensor, matrix: Matrix, ops: Ops
 ) -> list[tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]]:
     """The sums of `affine_moments`, per channel."""
-    pair, through = scene.pair, VoxelMap(scene.fixed_grid, None, matrix).matrix(scene.moving_grid)
-    masks = {"fixed_mask": pair.fixed_mask, "moving_mask": pair.moving_mask}
-    found = [ops.affine_moments(f, m, through, **masks) for f, m in zip(pair.fixed, moving, strict=True)]
+    through = VoxelMap(scene.fixed.grid, None, matrix).matrix(scene.moving.grid)
+    masks = {"fixed_mask": scene.fixed.mask, "moving_mask": scene.moving.mask}
+    found = [ops.affine_moments(f, m, through, **masks) for f, m in zip(scene.fixed.data, moving, strict=True)]
     return [(sums.double().numpy(), s.double().numpy(), p.double().numpy()) for sums, s, p in found]
 
 
@@ -173,19 +181,20 @@ def _correlation(sums: NDArray[np.float64], slopes: NDArray[np.float64], product
 
 def _alike(scene: Scene) -> Tensor:
     """The moving image in the fixed image's standardised units."""
-    pair = scene.pair
-    scales = zip(pair.moving, pair.fixed_scale, pair.moving_scale, strict=True)
+    scales = zip(scene.moving.data, scene.fixed.scale, scene.moving.scale, strict=True)
     return torch.stack([(m * om[1] + (om[0] - of[0])) / of[1] for m, of, om in scales])
 
 
-def _locally_normalized(scene: Scene, window: int, ops: ModuleType) -> Scene:
+def _locally_normalized(scene: Scene, window: int, ops: Ops) -> Scene:
     """The scene with each image's local mean removed and divided by its local SD, in its own voxels."""
-    fixed, moving = (_normalize(i, window // 2, ops) for i in (scene.pair.fixed, scene.pair.moving))
-    pair = replace(scene.pair, fixed=fixed, moving=moving)
-    return replace(scene, pair=pair)
+
+    def local(side: Side) -> Side:
+        return replace(side, data=_normalize(side.data, window // 2, ops))
+
+    return Scene(local(scene.fixed), local(scene.moving))
 
 
-def _normalize(image: Tensor, radius: int, ops: ModuleType) -> Tensor:
+def _normalize(image: Tensor, radius: int, ops: Ops) -> Tensor:
     """(image - mean) SD / (variance + floor) in windows: divided by the SD where that is not noise, else faded."""
     radii = tuple(radius if n > 1 else 0 for n in image.shape[1:])
     mean = ops.smooth_box(image.clone(), radii)

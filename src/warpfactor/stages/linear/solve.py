@@ -12,10 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpfactor.geometry.grid import Matrix
-from warpfactor.scene.scene import Scene, finest_spacing
+from warpfactor.scene.levels import finest_spacing
+from warpfactor.scene.scene import Scene
 from warpfactor.stages.linear.cost import LinearCost
 from warpfactor.stages.linear.motion import Motion, Vector, strain
 from warpfactor.stages.linear.starts import Overlap
+from warpfactor.stages.stage import Ending
 
 LEAST_OVERLAP = 0.25  # of the smaller object
 LARGEST_STRAIN = 2.2  # of 2 log(stretch): a factor of 3 along any direction
@@ -25,13 +27,26 @@ LARGEST_STEP_VOX = 4.0  # of the image's corner
 SMALLEST_STEP_VOX = 0.01
 REJECTIONS = 5  # in a row, then a stage ends
 
-CONVERGED = "Converged: no step promises to lower the cost."
-STALLED = "No step lowered the cost any more."
-LIMIT = "The finest level ran its full number of iterations."
-INTERRUPTED = "Interrupted; this is the best transform so far."
-
 Square = NDArray[np.float64]
-Report = Callable[[str, Matrix, float, float, bool], None]  # dof, trial, its cost, damping, accepted
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One iteration of a solver.
+
+    Attributes:
+        dof: the group of motions.
+        number: of the iteration, from 0.
+        cost: of the transform that was tried, prior included.
+        damping: of the step to it.
+        accepted: whether it was kept.
+    """
+
+    dof: str
+    number: int
+    cost: float
+    damping: float
+    accepted: bool
 
 
 @dataclass(frozen=True)
@@ -55,6 +70,7 @@ class Solver:
         reference: 4x4; strains are measured against it.
         prior: weight of the squared strain (log stretch) beside the cost.
         tolerance: a stage ends when a step promises to lower the cost by less than this fraction.
+        stop: asked between two iterations whether to end with the best transform so far.
     """
 
     scene: Scene
@@ -63,30 +79,35 @@ class Solver:
     reference: Matrix
     prior: float
     tolerance: float
+    stop: Callable[[], bool] = lambda: False
 
-    def solve(self, matrix: Matrix, dof: str, iterations: int, report: Report | None = None) -> tuple[Matrix, str]:
-        """The best transform of the group `dof` applied before `matrix`, and why the search ended, in words."""
-        motion = Motion.on(self.scene.fixed_grid, dof, finest_spacing(self.scene.fixed_grid))
+    def solve(
+        self, matrix: Matrix, dof: str, iterations: int, report: Callable[[Trial], None] | None = None
+    ) -> tuple[Matrix, Ending]:
+        """The best transform of the group `dof` applied before `matrix`, and why the search ended."""
+        motion = Motion.on(self.scene.fixed.grid, dof, finest_spacing(self.scene.fixed.grid))
         here = self._point(matrix, motion)
         if not np.isfinite(here.cost):
-            return matrix, STALLED
+            return matrix, Ending.STALLED
         damping, refused = FIRST_DAMPING, 0
-        for _ in range(iterations):
+        for number in range(iterations):
+            if self.stop():
+                return here.matrix, Ending.INTERRUPTED
             theta, step = bounded_step(here.gradient, here.curvature, damping, motion)
             predicted = -float(here.gradient @ theta + theta @ here.curvature @ theta / 2)
             if predicted < self.tolerance * abs(here.cost) or motion.reach(step) < SMALLEST_STEP_VOX:
-                return here.matrix, CONVERGED
+                return here.matrix, Ending.CONVERGED
             there = self._point(here.matrix @ step, motion)
             accepted = there.cost < here.cost
             if report is not None:
-                report(dof, there.matrix, there.cost, damping, accepted)
+                report(Trial(dof, number, there.cost, damping, accepted))
             damping = next_damping(damping, (here.cost - there.cost) / predicted)
             refused = 0 if accepted else refused + 1
             if refused == REJECTIONS:
-                return here.matrix, STALLED
+                return here.matrix, Ending.STALLED
             if accepted:
                 here = there
-        return here.matrix, LIMIT
+        return here.matrix, Ending.LIMIT
 
     def rank(self, matrix: Matrix) -> float:
         """The cost by which starts are compared: what lies outside the other image counts as unlike."""

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import itertools
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from types import ModuleType
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from warpfactor.errors import InputError
 from warpfactor.geometry.grid import Grid, Matrix
-from warpfactor.registration.resources import insist
-from warpfactor.scene.scene import Scene, finest_spacing, level_scene, stored
+from warpfactor.kernels.ops import Ops
+from warpfactor.scene.levels import Level, coarse_to_fine, finest_spacing, level_scene
+from warpfactor.scene.scene import Scene, Side
 from warpfactor.stages.linear.cost import METRICS, LinearCost, linear_cost
 from warpfactor.stages.linear.motion import MOTIONS, Motion, restrict
-from warpfactor.stages.linear.solve import INTERRUPTED, LEAST_OVERLAP, Report, Solver
+from warpfactor.stages.linear.solve import LEAST_OVERLAP, Solver, Trial
 from warpfactor.stages.linear.starts import (
     STARTS,
     Overlap,
@@ -28,6 +28,7 @@ from warpfactor.stages.linear.starts import (
     sized_starts,
     turned_starts,
 )
+from warpfactor.stages.stage import Ending, Event, Stage, Watch
 
 PROMISING = 4  # starts that are optimised
 SEARCH_ITERATIONS = 15
@@ -47,7 +48,7 @@ class LinearSettings:
         bins: of each axis of the histogram of MI.
         levels: spacing of each level in units of the fixed image's finest spacing, coarse to fine.
         iterations: at most this many per stage, one limit per level.
-        starts: what is tried, of initial.STARTS; not used when a start is given.
+        starts: what is tried, of starts.STARTS; not used when a start is given.
         tolerance: a stage ends when a step promises to lower the cost by less than this fraction.
         prior: weight of the squared strain (log stretch) beside the cost; keeps an affine from collapsing.
     """
@@ -83,57 +84,6 @@ class LinearSettings:
 
 
 @dataclass(frozen=True)
-class LinearRecord:
-    """One iteration.
-
-    Attributes:
-        level: factor of the level.
-        dof: of the stage.
-        cost: of the trial transform.
-        damping: λ used for the step to it.
-        accepted: whether it was kept.
-        seconds: since the registration started.
-    """
-
-    level: float
-    dof: str
-    cost: float
-    damping: float
-    accepted: bool
-    seconds: float
-
-
-@dataclass(frozen=True)
-class LinearResult:
-    """A linear transform and how it was found.
-
-    Attributes:
-        matrix: 4x4 float64, LPS mm, fixed world to moving world.
-        cost_before, cost: of the start (the world as it is, if none was given) and of `matrix`, at the finest level,
-            without the prior; infinite without overlap.
-        overlap: share of the smaller object inside the other image.
-        history: of the stages from the chosen start on.
-        status: why it stopped, in words.
-        interrupted: whether Ctrl-C ended it.
-        start: name of the chosen start.
-        start_costs: cost of every start tried, at the coarsest level, by name.
-    """
-
-    matrix: Matrix
-    cost_before: float
-    cost: float
-    overlap: float
-    history: tuple[LinearRecord, ...]
-    status: str
-    interrupted: bool
-    start: str
-    start_costs: dict[str, float] = field(default_factory=dict)
-
-
-Progress = Callable[[LinearRecord], None]
-
-
-@dataclass(frozen=True)
 class Levels:
     """A scene made ready for searches.
 
@@ -148,122 +98,130 @@ class Levels:
     overlap: Overlap
 
     @classmethod
-    def of(cls, scene: Scene, settings: LinearSettings, ops: ModuleType) -> Levels:
+    def of(cls, scene: Scene, settings: LinearSettings, ops: Ops) -> Levels:
         scenes = _pyramid(scene, settings.levels, ops)
         costs = [linear_cost(s, settings.metric, ops, window=settings.window, bins=settings.bins) for s in scenes]
         return cls(scenes, costs, Overlap.of(scenes[0]))
 
-    def solvers(self, reference: Matrix, settings: LinearSettings) -> list[Solver]:
+    def solvers(self, reference: Matrix, settings: LinearSettings, watch: Watch) -> list[Solver]:
         """One per level; strains are measured against `reference`."""
         return [
-            Solver(scene, cost, self.overlap, reference, settings.prior, settings.tolerance)
+            Solver(scene, cost, self.overlap, reference, settings.prior, settings.tolerance, lambda: watch.stopped)
             for scene, cost in zip(self.scenes, self.costs, strict=True)
         ]
 
 
-def register_linear(
+def run_linear(
     scene: Scene,
-    *,
     settings: LinearSettings,
-    ops: ModuleType,
+    *,
+    ops: Ops,
     start: ArrayLike | None = None,
-    progress: Progress | None = None,
-    keep_interrupted: bool = False,
+    watch: Watch | None = None,
     levels: Levels | None = None,
-) -> LinearResult:
-    """The transform of the group `settings.dof` that makes the images most alike.
+) -> tuple[Matrix, Stage]:
+    """The transform of the group `settings.dof` that makes the images most alike, and how the stage went.
 
     Args:
         scene: the two images.
         settings: how.
-        ops: kernels.
+        ops: the operations of the images' device.
         start: 4x4, LPS mm, fixed to moving; the search for a start is left out.
-        progress: called after every iteration of the stages, not of the search.
-        keep_interrupted: let Ctrl-C end the run with the best transform so far, once there is one: not in the search.
+        watch: who is told of the iterations (not of the search for a start), and who may stop it.
         levels: of the scene and these settings, if they were made before.
+
+    Returns:
+        4x4 float64, LPS mm, fixed world to moving world; and the stage, whose costs are those of the start (the world
+        as it is, if none was given) and of the result, at the finest level and without the prior.
     """
+    watch = watch or Watch()
     levels = levels or Levels.of(scene, settings, ops)
-    overlap = levels.overlap
-    given = None if start is None else _given_start(start, settings.dof, scene.fixed_grid)
-    reference = np.eye(4) if given is None else given.matrix
-    solvers = levels.solvers(reference, settings)
+    given = None if start is None else _given_start(start, settings.dof, scene.fixed.grid)
+    solvers = levels.solvers(np.eye(4) if given is None else given.matrix, settings, watch)
     chosen, costs = _search(solvers[:2], settings) if given is None else _check(solvers[0], given)
-    course = _Course(chosen.matrix, progress)
-    try:
-        matrix, status = _descend(solvers, settings, course)
-    except KeyboardInterrupt:
-        if not keep_interrupted:
-            raise
-        matrix, status = course.best, INTERRUPTED
-    matrix = restrict(matrix, settings.dof, scene.fixed_grid)
+    matrix, ending = coarse_to_fine(
+        _levels(levels, settings), partial(_solve, solvers, settings, watch), (chosen.matrix, Ending.NOTHING)
+    )
+    matrix = restrict(matrix, settings.dof, scene.fixed.grid)
     begin = np.eye(4) if start is None else np.asarray(start, dtype=np.float64)
-    (before, after, share), stopped = insist(
-        lambda: (*(solvers[-1].cost.evaluate(m).cost for m in (begin, matrix)), overlap.share(matrix)),
-        keep=keep_interrupted,
-    )
-    return LinearResult(
-        matrix=matrix,
+    before, after = (solvers[-1].cost.evaluate(m).cost for m in (begin, matrix))
+    stage = Stage(
+        name=settings.dof,
+        metric=settings.metric,
+        level=settings.levels[-1],
         cost_before=before,
-        cost=after,
-        overlap=share,
-        history=tuple(course.records),
-        status=INTERRUPTED if stopped else status,
-        interrupted=stopped or status == INTERRUPTED,
+        cost_after=after,
+        ending=ending,
+        kept=True,
+        seconds=watch.seconds,
+        history=tuple(watch.events),
         start=chosen.name,
-        start_costs=costs,
+        start_costs=tuple(costs.items()),
+    )
+    return matrix, stage
+
+
+def _levels(levels: Levels, settings: LinearSettings) -> Iterator[Level]:
+    last = len(levels.scenes) - 1
+    for number, scene in enumerate(levels.scenes):
+        yield Level(number, settings.levels[number], settings.iterations[number], number == last, scene)
+
+
+def _solve(
+    solvers: Sequence[Solver],
+    settings: LinearSettings,
+    watch: Watch,
+    level: Level,
+    before: tuple[Matrix, Ending],
+) -> tuple[Matrix, Ending]:
+    """The transform after one level, and why it ended there; the coarsest takes the groups one after the other."""
+    matrix, ending = before
+    for dof in _stages(settings.dof) if level.number == 0 else (settings.dof,):
+        if ending is Ending.INTERRUPTED:
+            break
+        report = partial(_tell, watch, level, level.number / len(solvers))
+        matrix, ending = solvers[level.number].solve(matrix, dof, level.iterations, report)
+    return matrix, ending
+
+
+def _tell(watch: Watch, level: Level, done: float, trial: Trial) -> None:
+    watch.tell(
+        Event(
+            stage=trial.dof,
+            level=level.factor,
+            iteration=trial.number,
+            limit=level.iterations,
+            cost=trial.cost,
+            residual=None,
+            damping=trial.damping,
+            accepted=trial.accepted,
+            step_vox=None,
+            done=done,
+            seconds=watch.seconds,
+        )
     )
 
 
-def _descend(solvers: Sequence[Solver], settings: LinearSettings, course: _Course) -> tuple[Matrix, str]:
-    """The transform after all levels from the course's best, and why it stopped."""
-    matrix, status = course.best, "No iteration was asked for."
-    for number, (factor, solver) in enumerate(zip(settings.levels, solvers, strict=True)):
-        for dof in _stages(settings.dof) if number == 0 else (settings.dof,):
-            matrix, status = solver.solve(matrix, dof, settings.iterations[number], course.at(factor))
-    return matrix, status
-
-
-class _Course:
-    """The best transform and the records so far, and the clock."""
-
-    def __init__(self, start: Matrix, progress: Progress | None) -> None:
-        self.best = start
-        self.records: list[LinearRecord] = []
-        self._progress = progress
-        self._began = time.perf_counter()
-
-    def at(self, level: float) -> Report:
-        """What a solver calls after every iteration at a level."""
-
-        def report(dof: str, trial: Matrix, cost: float, damping: float, accepted: bool) -> None:
-            self.best = trial if accepted else self.best
-            record = LinearRecord(level, dof, cost, damping, accepted, time.perf_counter() - self._began)
-            self.records.append(record)
-            if self._progress is not None:
-                self._progress(record)
-
-        return report
-
-
-def _pyramid(scene: Scene, factors: tuple[float, ...], ops: ModuleType) -> list[Scene]:
+def _pyramid(scene: Scene, factors: tuple[float, ...], ops: Ops) -> list[Scene]:
     """The levels, coarse to fine; the coarser ones are made from the finest, which is cheaper to read."""
-    finest = stored(level_scene(scene, factors[-1], ops), "float32")
-    ratio = finest_spacing(scene.fixed_grid) / finest_spacing(finest.fixed_grid)
+    finest = level_scene(scene, factors[-1], ops).single()
+    ratio = finest_spacing(scene.fixed.grid) / finest_spacing(finest.fixed.grid)
     coarser = [level_scene(finest, f * ratio, ops) for f in factors[:-1]]
     return [*coarser, _denoised(finest, ops) if factors[-1] == 1 else finest]
 
 
-def _denoised(scene: Scene, ops: ModuleType) -> Scene:
+def _denoised(scene: Scene, ops: Ops) -> Scene:
     """The full images, blurred a little, as those of the coarser levels are.
 
     Interpolation averages neighbours: where noise differs from voxel to voxel, images look more alike half a voxel
     away from where they belong.
     """
-    images = [
-        ops.smooth_gaussian(image.clone(), [DENOISING_VOX if n > 1 else 0.0 for n in image.shape[1:]])
-        for image in (scene.pair.fixed, scene.pair.moving)
-    ]
-    return replace(scene, pair=replace(scene.pair, fixed=images[0], moving=images[1]))
+
+    def blurred(side: Side) -> Side:
+        sigma = [DENOISING_VOX if n > 1 else 0.0 for n in side.shape]
+        return replace(side, data=ops.smooth_gaussian(side.data.clone(), sigma))
+
+    return Scene(blurred(scene.fixed), blurred(scene.moving))
 
 
 def _stages(dof: str) -> tuple[str, ...]:
@@ -298,7 +256,7 @@ def _refine(solver: Solver, start: Start, settings: LinearSettings) -> Start:
 
 def _distinct(starts: Sequence[Start], solver: Solver) -> list[Start]:
     """The starts; of those that are in the same place only the first."""
-    motion = Motion.on(solver.scene.fixed_grid, "rigid", finest_spacing(solver.scene.fixed_grid))
+    motion = Motion.on(solver.scene.fixed.grid, "rigid", finest_spacing(solver.scene.fixed.grid))
     found: list[Start] = []
     for start in starts:
         apart = (np.asarray(np.linalg.solve(s.matrix, start.matrix), dtype=np.float64) for s in found)

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from warpfactor.geometry.grid import Grid, Matrix, apply_matrix, slabs
-from warpfactor.scene.scene import Scene
+from warpfactor.geometry.grid import Grid, Matrix, apply_matrix
+from warpfactor.scene.object import shown
+from warpfactor.scene.scene import Scene, Side
 from warpfactor.stages.linear.motion import Vector, about, centre_of, plane_axes
-from warpfactor.terms.base import sampled
 
 STARTS = ("identity", "centre", "mass", "axes", "turns", "shifts", "size")
 TURN = math.radians(30)
 SHIFT = 0.15  # of the fixed image's extent along each axis
 SIZED = 1.1  # factor between the sizes of two objects from which it is tried
 POINTS = 4000  # of the foreground, enough for a share to a hundredth
-BINS = 128  # of the histogram that separates object and background
-BRIGHTEST = 0.99  # values above this quantile count as if they were at it
-SAMPLES = 1_000_000  # voxels by which they are separated
 
 
 @dataclass(frozen=True)
@@ -53,12 +49,13 @@ class Object:
     grid: Grid
 
     @classmethod
-    def of(cls, image: Tensor, mask: Tensor | None, grid: Grid) -> Object:
-        """The object in a (C, D, H, W) image: what differs from the border by more than Otsu's threshold.
+    def of(cls, side: Side) -> Object:
+        """The object in an image: what differs from the border by more than Otsu's threshold.
 
         Only where it is counts, not how bright: negative intensities and other contrasts do no harm.
         """
-        index = torch.nonzero(foreground(image, mask)).cpu().numpy()
+        grid = side.grid
+        index = torch.nonzero(shown(side)).cpu().numpy()
         points = grid.index_to_world(index)
         centre = points.mean(axis=0)
         spread = (points - centre).T @ (points - centre) / len(points)
@@ -83,11 +80,7 @@ class Overlap:
 
     @classmethod
     def of(cls, scene: Scene) -> Overlap:
-        pair = scene.pair
-        return cls(
-            Object.of(pair.fixed, pair.fixed_mask, scene.fixed_grid),
-            Object.of(pair.moving, pair.moving_mask, scene.moving_grid),
-        )
+        return cls(Object.of(scene.fixed), Object.of(scene.moving))
 
     def share(self, matrix: Matrix) -> float:
         """Between 0 and 1; a crop of the other image has 1 although most of the other one is outside it."""
@@ -166,65 +159,6 @@ def shifted_starts(overlap: Overlap, start: Start) -> list[Start]:
             matrix[:3, 3] += matrix[:3, :3] @ (share * n * grid.matrix[:3, axis])
             found.append(Start(f"{start.name}, shifted {share:+.0%} along array axis {axis}", matrix))
     return found
-
-
-def foreground(image: Tensor, mask: Tensor | None, borders: Sequence[float] | None = None) -> Tensor:
-    """(D, H, W) bool: where a (C, D, H, W) image shows something inside its mask; never empty.
-
-    The threshold is that of a sample if the image is large. `borders` are the background values of the channels; the
-    medians of their borders without.
-    """
-    borders = [_border_value(channel, mask) for channel in image] if borders is None else borders
-    threshold = _otsu(_difference([sampled(channel, mask, SAMPLES) for channel in image], borders).cpu().numpy())
-    found = torch.empty_like(image[0], dtype=torch.bool)
-    for planes in slabs(image.shape[1:]):
-        torch.gt(_difference(image[:, planes], borders), threshold, out=found[planes])
-        if mask is not None:
-            found[planes] &= mask[planes] > 0
-    if bool(found.any()):
-        return found
-    return found.fill_(True) if mask is None else mask > 0
-
-
-def _difference(channels: Iterable[Tensor], borders: Sequence[float]) -> Tensor:
-    """Sum over the channels of |value - border value|."""
-    parts = [(channel - border).abs_() for channel, border in zip(channels, borders, strict=True)]
-    for part in parts[1:]:
-        parts[0] += part
-    return parts[0]
-
-
-def _border_value(image: Tensor, mask: Tensor | None) -> float:
-    """Median of the outermost valid voxels; of all valid ones if the mask has none at the border."""
-    values = rim(image)
-    if mask is not None:
-        values = values[rim(mask) > 0]
-    return float((values if values.numel() else sampled(image, mask, SAMPLES)).median())
-
-
-def rim(volume: Tensor) -> Tensor:
-    """The outermost voxels, (N,), each once; axes of one or two voxels have no inside and are passed over."""
-    parts = []
-    for axis in range(3):
-        n = volume.shape[axis]
-        if n > 2:
-            parts += [volume.select(axis, 0).flatten(), volume.select(axis, n - 1).flatten()]
-            volume = volume.narrow(axis, 1, n - 2)
-    return torch.cat(parts) if parts else volume.new_empty(0)
-
-
-def _otsu(values: NDArray[np.float32]) -> float:
-    """The threshold that separates two classes with the largest variance between them, whatever the brightest do."""
-    values = np.minimum(values, np.quantile(values, BRIGHTEST))
-    count, edges = np.histogram(values, BINS)
-    middle = (edges[:-1] + edges[1:]) / 2
-    below = np.cumsum(count)[:-1]
-    above = len(values) - below
-    mass = np.cumsum(count * middle)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        gap = mass[:-1] / below - (mass[-1] - mass[:-1]) / above
-    between = np.nan_to_num(below * above * gap**2, posinf=0.0)
-    return float(edges[1 + int(np.argmax(between))])
 
 
 def _principal_axes(spread: Matrix, grid: Grid) -> Matrix:

@@ -9,47 +9,47 @@ less, and are left as they are.
 from __future__ import annotations
 
 from dataclasses import replace
-from types import ModuleType
 
 import torch
 from torch import Tensor
 
+from warpfactor.kernels.ops import Ops
+from warpfactor.scene.levels import Level
 from warpfactor.scene.scene import Scene
+from warpfactor.stages.settings import Deformable
 from warpfactor.terms import LNCC
-from warpfactor.terms.base import Pair
 
 LIMIT = 0.9  # mean correlation above which shading does no harm
 MARGIN = 0.02  # of mean correlation; ordinary images lose 0.04 and more, opposite shading of 0.3 to 1.7 at most 0.01
 
 
-def without_shading(
-    level: Scene, sd: float, warp: Tensor, matrix: Tensor, ops: ModuleType, weights: tuple[float, ...] | None
-) -> Scene:
-    """The level's scene with the smooth part of both images taken off, if windows then correlate as well; else itself.
+def without_shading(level: Level, settings: Deformable, warp: Tensor, matrix: Tensor, ops: Ops) -> Level:
+    """The level with the smooth part of both images taken off, if windows then correlate as well; else itself.
 
     Args:
-        level: images in floating point.
-        sd: of the Gaussian mean that is the smooth part, in voxels of the level.
+        level: with images in floating point.
+        settings: `shading` is the SD of the Gaussian mean that is the smooth part, in voxels of the level.
         warp: (3, D, H, W) displacement at which the level starts.
         matrix: from its voxels to those of the moving image.
-        weights: of the channels.
     """
-    pair = level.pair
+    if not (settings.shading > 0 and settings.metric.sees_shading and level.factor > 1):
+        return level
 
-    def correlation(of: Pair) -> float:
-        cost = LNCC(3, squared=False).prepare(of, ops, weights=weights)
-        point = cost.linearize(warp, matrix)
+    def correlation(of: Scene) -> float:
+        metric = LNCC(3, squared=False).prepare(of, ops, weights=settings.channel_weights)
+        point = metric.linearize(warp, matrix)
         return abs(1 - point.cost) if point.count else 0.0
 
-    whole = correlation(pair)
+    whole = correlation(level.scene)
     if whole > LIMIT:
         return level
-    bare = replace(pair, fixed=_residue(pair.fixed, sd, ops), moving=_residue(pair.moving, sd, ops))
+    fixed, moving = (replace(s, data=_residue(s.data, settings.shading, ops)) for s in level.scene.sides)
+    bare = Scene(fixed, moving)
     left = correlation(bare)
-    return replace(level, pair=bare) if left and left > whole - MARGIN else level
+    return replace(level, scene=bare) if left and left > whole - MARGIN else level
 
 
-def _residue(images: Tensor, sd: float, ops: ModuleType) -> Tensor:
+def _residue(images: Tensor, sd: float, ops: Ops) -> Tensor:
     """(C, D, H, W) images less their Gaussian mean."""
-    mean: Tensor = ops.smooth_gaussian(images.clone(), (sd, sd, sd))
+    mean = ops.smooth_gaussian(images.clone(), (sd, sd, sd))
     return torch.sub(images, mean, out=mean)

@@ -1,0 +1,304 @@
+"""The Ops protocol: every operation a backend offers, with its signature, shapes and meaning, said once.
+
+Volumes are (D, H, W) in array order (z, y, x), images (C, D, H, W), displacements (3, D, H, W) in voxels of the grid
+they live on; a 2-D image has D == 1. A `matrix` is (3, 4) and takes a fixed voxel index plus displacement to a moving
+voxel index, p = matrix[:, :3] (x + u(x)) + matrix[:, 3]. A point is inside an image up to half a voxel beyond the
+outermost voxel centres, as in ITK, and takes the edge value there. Masks are uint8 on the grid of their own image.
+
+A backend is a module, or any object, with these functions. `warpfactor.kernels.reference` defines each of them in plain
+PyTorch; a faster backend must agree with it to rounding. The registry is in `warpfactor.kernels`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What one pass over a set of values gives.
+
+    Attributes:
+        count: number of values.
+        nonpositive: number of values that are zero or less.
+        minimum, maximum: the extremes; (inf, -inf) if there are no values.
+        total, squares: sums of the values and of their squares, or of their logarithms.
+    """
+
+    count: int
+    nonpositive: int
+    minimum: float
+    maximum: float
+    total: float
+    squares: float
+
+
+class Ops(Protocol):
+    """The operations of a backend."""
+
+    # Sampling ---------------------------------------------------------------------------------------------------
+
+    def sample(
+        self,
+        image: Tensor,
+        displacement: Tensor | None,
+        matrix: Tensor,
+        *,
+        shape: Sequence[int] | None = None,
+        mode: Any = "linear",
+        outside: float = 0.0,
+    ) -> Tensor:
+        """The image (D, H, W) at p for every voxel of the fixed grid.
+
+        Args:
+            displacement: (3, *fixed shape), or None for the affine alone.
+            shape: shape of the fixed grid; read only if there is no displacement.
+            mode: "linear", or "nearest", which takes floor(p + 0.5).
+            outside: value of points outside the image.
+        """
+        ...
+
+    def sample_gradient(
+        self, image: Tensor, displacement: Tensor, matrix: Tensor, *, outside: float = 0.0
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """image(p), its derivative by the displacement (3, *fixed shape), and a bool map of the points inside."""
+        ...
+
+    def sample_labels(
+        self,
+        labels: Tensor,
+        displacement: Tensor | None,
+        matrix: Tensor,
+        *,
+        shape: Sequence[int] | None = None,
+        outside: float = 0.0,
+    ) -> Tensor:
+        """The label with the largest linear interpolation weight at p; labels never mix."""
+        ...
+
+    # Metrics: each returns (total, count) and, if a gradient is given, overwrites it with d total / d displacement ---
+
+    def lncc_plans(
+        self,
+        fixed: Tensor,
+        mask: Tensor | None,
+        *,
+        radius: Sequence[int],
+        window: Any,
+        exact: bool,
+        floors: Sequence[float],
+    ) -> tuple[object, ...]:
+        """One opaque plan per channel of `fixed` (C, D, H, W), made once a level; it makes `lncc` faster.
+
+        Args:
+            mask: the fixed mask.
+            floors: the variance that a fixed window must exceed to count, per channel; flat[0] of `lncc`.
+        """
+        ...
+
+    def lncc(
+        self,
+        fixed: Tensor,
+        moving: Tensor,
+        displacement: Tensor,
+        matrix: Tensor,
+        *,
+        radius: Sequence[int],
+        window: Any = "box",
+        squared: bool = True,
+        exact: bool = True,
+        symmetric: bool = False,
+        flat: tuple[float, float],
+        gradient: Tensor | None = None,
+        fixed_mask: Tensor | None = None,
+        moving_mask: Tensor | None = None,
+        plan: object = None,
+    ) -> tuple[float, float]:
+        """Sum of 1 - cc over the voxels whose fixed window has contrast, and how many these are.
+
+        Args:
+            radius: radius of the window per axis (z, y, x); windows are cut at the border.
+            window: "box", or "gaussian" with a standard deviation of (2 radius + 1) / 6.
+            squared: cc = c^2 / (vF vM), which ignores the sign of the contrast; otherwise c / sqrt(vF vM).
+            exact: the true gradient; False leaves out how a voxel changes the windows of its neighbours.
+            symmetric: use (dM/du + rho dF/dx) / 2 with rho = sign(c) sqrt(vM / vF) as the slope in the gradient.
+            flat: variances of fixed and moving windows at or below which a window has no contrast.
+            plan: from `lncc_plans` for the same fixed image, mask and settings.
+        """
+        ...
+
+    def mse(
+        self,
+        fixed: Tensor,
+        moving: Tensor,
+        displacement: Tensor,
+        matrix: Tensor,
+        *,
+        gradient: Tensor | None = None,
+        fixed_mask: Tensor | None = None,
+        moving_mask: Tensor | None = None,
+        alike: tuple[float, float] = (1.0, 0.0),
+        symmetric: bool = False,
+        demons: float | None = None,
+        lengths: tuple[float, float, float] = (1.0, 1.0, 1.0),
+    ) -> tuple[float, float]:
+        """Sum of squared differences F - (a M(p) + b), (a, b) = `alike`, over the voxels that count, and their number.
+
+        Args:
+            symmetric: use (dM/du + dF/dx) / 2 as the slope in the gradient.
+            demons: alpha; instead of the gradient, write minus the demons force r n / (|n|^2 + alpha^2 r^2) (paper
+                eq. 9), lengths along each axis weighted by `lengths`.
+        """
+        ...
+
+    def mi(
+        self,
+        fixed: Tensor,
+        moving: Tensor,
+        displacement: Tensor,
+        matrix: Tensor,
+        *,
+        bins: int,
+        fixed_range: tuple[float, float],
+        moving_range: tuple[float, float],
+        gradient: Tensor | None = None,
+        fixed_mask: Tensor | None = None,
+        moving_mask: Tensor | None = None,
+    ) -> tuple[float, float]:
+        """count (log B - MI) and count, natural logarithm, from a joint histogram of `bins` x `bins` bins.
+
+        The fixed intensity votes with a linear window, the moving one with a cubic B-spline; values beyond a range are
+        clipped.
+        """
+        ...
+
+    # Linear stages --------------------------------------------------------------------------------------------------
+
+    def affine_moments(
+        self,
+        fixed: Tensor,
+        moving: Tensor,
+        matrix: Tensor,
+        *,
+        fixed_mask: Tensor | None = None,
+        moving_mask: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The sums from which squared difference and correlation under an affine displacement follow.
+
+        With X = (z, y, x, 1) and n = dM/du: (6,) sums of 1, F, M, F^2, M^2, F M; (3, 12) sums of n (x) X, F n (x) X,
+        M n (x) X; (12, 12) sum of (n (x) X)(n (x) X)^T. On the CPU, float64 where the device has it.
+        """
+        ...
+
+    def affine_gradient(self, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        """Sums of g (x) X, (12,), and of (g (x) X)(g (x) X)^T, (12, 12), over the voxels of g = `gradient`."""
+        ...
+
+    # Steps: each overwrites the gradient with the step and returns the longest step and the predicted decrease --------
+
+    def norms(self, gradient: Tensor, weights: Sequence[float]) -> tuple[float, float, float]:
+        """Sum of |g|^2, sum of |g| and the number of voxels with a gradient; g weighted per axis by `weights`."""
+        ...
+
+    def descend(
+        self, gradient: Tensor, *, form: str, damping: float, weights: Sequence[float], residual: float = 1.0
+    ) -> tuple[float, float]:
+        """The steps "pointwise" -r g / (|g|^2 + lambda), "root" -r g / (|g| + sqrt(lambda)) and "plain" -r g."""
+        ...
+
+    def tile(
+        self,
+        gradient: Tensor,
+        *,
+        size: Sequence[int],
+        damping: float,
+        weights: Sequence[float],
+        residual: float = 1.0,
+    ) -> tuple[float, float]:
+        """The step -(H + lambda I)^-1 r g with H the mean of g g^T over a window of `size` voxels (paper eq. 6)."""
+        ...
+
+    def adam(
+        self,
+        gradient: Tensor,
+        first: Tensor,
+        second: Tensor,
+        *,
+        number: int,
+        betas: tuple[float, float],
+        epsilon: float,
+        weights: Sequence[float],
+    ) -> tuple[float, float]:
+        """Adam's step number `number` (from 1); `first` and `second`, the moments, are updated in place."""
+        ...
+
+    # Fields ---------------------------------------------------------------------------------------------------------
+
+    def compose(self, warp: Tensor, step: Tensor, *, scale: float = 1.0, out: Tensor | None = None) -> Tensor:
+        """x -> s step(x) + warp(x + s step(x)); `out` may be `step`. Beyond the border `warp` keeps its edge value."""
+        ...
+
+    def resize(self, field: Tensor, shape: Sequence[int], scale: Sequence[float], offset: Sequence[float]) -> Tensor:
+        """(C, *shape): `field` at scale * index + offset per axis, linear, clamped to the edge."""
+        ...
+
+    def shrink(self, images: Tensor, shape: Sequence[int], sigma: Sequence[float]) -> Tensor:
+        """(C, *shape): images smoothed by a Gaussian (sigma in voxels), on a coarser grid of the same extent."""
+        ...
+
+    def smooth_gaussian(
+        self,
+        field: Tensor,
+        sigma: Sequence[float],
+        *,
+        boundary: Any = "nearest",
+        truncate: float = 3.0,
+        tail: tuple[float, float] = (0.0, 1.0),
+    ) -> Tensor:
+        """Gaussian smoothing of (C, D, H, W) in place; returns `field`.
+
+        Args:
+            sigma: standard deviation in voxels per axis; 0 leaves an axis alone.
+            boundary: "nearest" continues the edge value beyond the border, "zero" does not.
+            truncate: radius of the taps in standard deviations.
+            tail: (share, ratio): this share of the taps is a Gaussian `ratio` times as wide.
+        """
+        ...
+
+    def smooth_box(self, field: Tensor, radius: Sequence[int]) -> Tensor:
+        """Mean of (C, D, H, W) over windows of 2 radius + 1 voxels, cut at the border, in place; returns `field`."""
+        ...
+
+    def jacobian_determinant(self, displacement: Tensor) -> Tensor:
+        """det(I + du/dx), (D, H, W), by central differences, one-sided at the border."""
+        ...
+
+    def invert(
+        self, displacement: Tensor, *, start: Tensor | None = None, iterations: int = 50, tolerance: float = 1e-3
+    ) -> tuple[Tensor, Tensor]:
+        """The inverse displacement v, and its residual |v(x) + u(x + v(x))| (D, H, W) in voxels."""
+        ...
+
+    def round_trip(self, first: Tensor, second: Tensor, gram: Any) -> tuple[Tensor, Tensor]:
+        """Length of e = first(x) + second(x + first(x)) as sqrt(e^T gram e), and where x + first(x) is in the grid."""
+        ...
+
+    # Statistics -----------------------------------------------------------------------------------------------------
+
+    def tally(
+        self, values: Tensor, *, mask: Tensor | None = None, log_range: tuple[float, float] | None = None
+    ) -> Tally:
+        """Count, extremes and sums of the values where the mask is not zero.
+
+        Args:
+            log_range: sum the logarithms of the values, clipped to this range, instead of the values.
+        """
+        ...
+
+    def percentiles(self, values: Tensor, ranks: Sequence[float], *, mask: Tensor | None = None) -> list[float]:
+        """The values below which `ranks` percent of all lie, with linear interpolation."""
+        ...

@@ -1,0 +1,254 @@
+"""One level of a deformable stage: linearize, smooth, step, bound, compose, smooth, judge.
+
+The level owns its buffers: the warp and one more field of its size, which holds the gradient, then the step, then the
+composed warp, and is swapped with the warp. A third field exists only where steps are undone from a copy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from torch import Tensor
+
+from warpfactor.errors import InputError
+from warpfactor.kernels.buffers import field_like
+from warpfactor.kernels.ops import Ops
+from warpfactor.optim import DampingState, Units
+from warpfactor.scene.levels import Level
+from warpfactor.scene.scene import Scene
+from warpfactor.stages.settings import Deformable
+from warpfactor.stages.stage import Ending
+from warpfactor.terms import Linearization
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """What a level reports of one iteration; see stage.Event."""
+
+    number: int
+    point: Linearization
+    damping: float
+    accepted: bool = True
+    step_vox: float = 0.0
+
+
+@dataclass
+class Carried:
+    """What goes from level to level besides the warp.
+
+    Attributes:
+        damping: lambda, or None before the first level.
+        state: of the step, on the current level's grid; None for steps without one.
+    """
+
+    damping: float | None = None
+    state: Any = None
+
+
+@dataclass
+class _Walk:
+    """Where a level is.
+
+    Attributes:
+        warp: the present one.
+        best: the one to end with if there is no time to judge the present one.
+        other: gradient, then step, then next warp.
+        previous: the warp before, if steps are undone from it.
+        state: of the damping.
+        judged: whether the step that led to the present warp has been, or need not be.
+        costs: of the warps that were accepted.
+    """
+
+    warp: Tensor
+    best: Tensor
+    other: Tensor
+    previous: Tensor | None
+    state: DampingState
+    judged: bool
+    costs: list[float] = field(default_factory=list)
+
+    def go(self) -> None:
+        """Take the step that lies in `other`."""
+        if self.previous is None:
+            self.warp, self.other = self.other, self.warp
+            self.best = self.warp
+        else:
+            self.warp, self.previous, self.other = self.other, self.warp, self.previous
+
+    def back(self) -> None:
+        """Undo the last step."""
+        assert self.previous is not None
+        self.warp, self.previous = self.previous, self.warp
+
+
+def level_units(scene: Scene, settings: Deformable) -> Units:
+    """The units of length in which steps of a level are measured."""
+    shape = scene.shape
+    if settings.units == "normalized":
+        # A coordinate runs from -1 to 1 over n - 1 voxels; half a voxel of the longest axis is the unit step (paper).
+        half = tuple((n - 1) / 2 for n in shape)
+        return Units((half[0], half[1], half[2]), 1 / max(half), (1.0, 1.0, 1.0))
+    spacing = scene.fixed.grid.spacing_mm
+    finest = min(s for s, n in zip(spacing, shape, strict=True) if n > 1)
+    ratio = tuple(finest / s if n > 1 else 0.0 for s, n in zip(spacing, shape, strict=True))
+    weights = (ratio[0], ratio[1], ratio[2])
+    return Units(weights, 1.0, weights)
+
+
+class LevelSolver:
+    """Runs the iterations of one level; made anew for each.
+
+    Args:
+        level: with the images at its resolution.
+        matrix: (3, 4), voxels of the level plus displacement to voxels of its moving image.
+        report: called with every iteration.
+        stop: asked between two iterations whether to end with the best warp so far.
+    """
+
+    def __init__(
+        self,
+        level: Level,
+        matrix: Tensor,
+        settings: Deformable,
+        ops: Ops,
+        report: Callable[[Iteration], None] = lambda _: None,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.level, self.matrix, self.settings, self.ops = level, matrix, settings, ops
+        self.units = level_units(level.scene, settings)
+        metric = settings.optimizer.bind(settings.metric, self.units)
+        self.cost = metric.prepare(level.scene, ops, level=level.number, weights=settings.channel_weights)
+        self.damping_unit = 1.0
+        self._report, self._stop = report, stop
+
+    def run(self, warp: Tensor, carried: Carried) -> tuple[Tensor, Ending]:
+        """The warp after the iterations of the level, and how it ended; `carried` is updated."""
+        walk = self._begin(warp, carried)
+        ending: Ending | None = None
+        limit = self.level.iterations
+        for number in range(limit):
+            if self._stop():
+                carried.damping = walk.state.damping
+                return walk.best, Ending.INTERRUPTED
+            ending = self._iterate(walk, number, carried.state, final=number == limit - 1)
+            if ending is not None:
+                break
+        else:
+            self._judge_last(walk, limit)
+        carried.damping = walk.state.damping
+        return walk.warp, ending or Ending.LIMIT
+
+    def _begin(self, warp: Tensor, carried: Carried) -> _Walk:
+        rule, damped = self.settings.damping, self.settings.optimizer.damped
+        before = None if rule.relative else carried.damping
+        state = DampingState(damping=rule.clamp(rule.initial if before is None else before))
+        copy = field_like(warp) if damped and rule.copies(finest=self.level.finest) else None
+        return _Walk(warp, warp, field_like(warp), copy, state, judged=not damped)
+
+    def _iterate(self, walk: _Walk, number: int, state: Any, *, final: bool) -> Ending | None:
+        """One iteration; how the level ended if it did."""
+        point = self._arrive(walk, number)
+        if point is None:
+            return Ending.STALLED
+        stop = self.settings.convergence
+        if stop.flat(walk.costs) or stop.rising(walk.costs):
+            return Ending.CONVERGED if stop.flat(walk.costs) else Ending.ROSE
+        self._step(walk, point, number, state)
+        if self.settings.optimizer.damped and walk.previous is None:
+            self._look(walk, number, state, final=final)
+            if self.settings.damping.stalled(walk.state):
+                return Ending.STALLED
+        walk.go()
+        return None
+
+    def _arrive(self, walk: _Walk, number: int) -> Linearization | None:
+        """Linearize and judge the step that led here; if it is rejected, go back and linearize there.
+
+        None if the level has stalled.
+        """
+        rule, used = self.settings.damping, walk.state.damping
+        point = self._linearize(walk)
+        accepted = True
+        if not walk.judged:
+            accepted, walk.state = rule.judge(walk.state, point.cost, undo=walk.previous is not None)
+        if accepted:
+            walk.costs.append(point.cost)
+        else:
+            self._report(Iteration(number, point, used, accepted=False))
+            walk.back()
+            if rule.stalled(walk.state):
+                return None
+            point = self._linearize(walk)
+        walk.best = walk.warp
+        return point
+
+    def _look(self, walk: _Walk, number: int, state: Any, *, final: bool) -> None:
+        """If the rule wants to, judge the step before it is taken, and try shorter ones until one is accepted.
+
+        All of them were rejected if the walk's state has stalled.
+        """
+        rule = self.settings.damping
+        walk.judged = False
+        while rule.looks(walk.state, final=final):
+            used = walk.state.damping
+            ahead = self.cost.linearize(walk.other, self.matrix)
+            walk.judged, walk.state = rule.judge(walk.state, ahead.cost, undo=True)
+            if walk.judged:
+                return
+            self._report(Iteration(number, ahead, used, accepted=False))
+            if rule.stalled(walk.state):
+                return
+            self._step(walk, self._linearize(walk), number, state)
+
+    def _judge_last(self, walk: _Walk, number: int) -> None:
+        """Undo the last step of the level if it raised the cost."""
+        if walk.previous is None or not walk.costs:
+            return
+        point = self.cost.linearize(walk.warp, self.matrix)
+        accepted, after = self.settings.damping.judge(walk.state, point.cost, undo=True)
+        if not accepted:  # if it is kept, lambda goes to the next level as it would without rejection
+            self._report(Iteration(number, point, walk.state.damping, accepted=False))
+            walk.back()
+            walk.state = after
+
+    def _linearize(self, walk: _Walk) -> Linearization:
+        point = self.cost.linearize(walk.warp, self.matrix, walk.other)
+        if point.count == 0:
+            raise InputError(
+                "The images do not overlap where they count: every voxel falls outside the moving image or a mask, "
+                "or has no contrast. Check the initial transform, the headers and the masks."
+            )
+        if not math.isfinite(point.cost):
+            raise InputError(f"The cost became {point.cost}; check the images for extreme intensities.")
+        return point
+
+    def _step(self, walk: _Walk, point: Linearization, number: int, state: Any) -> None:
+        """Turn the gradient in `walk.other` into the next warp, in place."""
+        field, damping = walk.other, walk.state.damping
+        settings, ops, units = self.settings, self.ops, self.units
+        self._smooth(field, settings.sigma_grad, settings.tail)
+        if number == 0 and settings.damping.relative:
+            # The mean length of the gradient where it is, as empty margins add nothing to either sum.
+            squares, lengths, _ = ops.norms(field, units.weights)
+            self.damping_unit = (squares / lengths) ** 2 if lengths > 0 else 1.0
+        taken = settings.optimizer.step(
+            field, state, damping=damping * self.damping_unit, residual=point.residual, units=units, ops=ops
+        )
+        if not math.isfinite(taken.longest + taken.decrease):
+            raise InputError("The gradient of the cost has NaN or infinite values; check the images or your own loss.")
+        scale = settings.optimizer.scale(settings.step * units.length, taken.longest)
+        ops.compose(walk.warp, field, scale=scale, out=field)
+        length = scale * taken.longest / units.length
+        share = 1.0 if settings.smoothing == "full" else min(1.0, length / settings.step)
+        self._smooth(field, settings.sigma_warp * math.sqrt(share))
+        self._report(Iteration(number, point, damping, step_vox=length))
+        walk.state = replace(walk.state, predicted=scale * taken.decrease / point.count)
+
+    def _smooth(self, field: Tensor, sigma: float, tail: tuple[float, float] = (0.0, 1.0)) -> None:
+        settings = self.settings
+        if sigma > 0:
+            sigmas = [sigma * s for s in self.units.sigma]
+            self.ops.smooth_gaussian(field, sigmas, boundary=settings.boundary, truncate=settings.truncate, tail=tail)
