@@ -48,13 +48,16 @@ class LNCC:
         radius = at_level(self.size, level) // 2
         radii = tuple(radius if n > 1 else 0 for n in pair.shape)
         floors = self._floors(pair, radii, ops)
-        every = [
-            ops.lncc_spans(fixed, pair.fixed_mask, radius=radii, flat=flat[0], exact=self.exact)
-            for fixed, flat in zip(pair.fixed, floors, strict=True)
-        ]
-        room = ops.lncc_room(pair.shape, radii, self.window, every)
+        plans = ops.lncc_plans(
+            pair.fixed,
+            pair.fixed_mask,
+            radius=radii,
+            window=self.window,
+            exact=self.exact,
+            floors=[flat[0] for flat in floors],
+        )
 
-        def term(fixed: Tensor, moving: Tensor, flat: tuple[float, float], spans: object) -> Term:
+        def term(fixed: Tensor, moving: Tensor, flat: tuple[float, float], plan: object) -> Term:
             def evaluate(u: Tensor, matrix: Tensor, gradient: Tensor | None) -> tuple[float, float]:
                 result: tuple[float, float] = ops.lncc(
                     fixed,
@@ -70,14 +73,13 @@ class LNCC:
                     gradient=gradient,
                     fixed_mask=pair.fixed_mask,
                     moving_mask=pair.moving_mask,
-                    room=room,
-                    spans=spans,
+                    plan=plan,
                 )
                 return result
 
             return evaluate
 
-        terms = tuple(itertools.starmap(term, zip(pair.fixed, pair.moving, floors, every, strict=True)))
+        terms = tuple(itertools.starmap(term, zip(pair.fixed, pair.moving, floors, plans, strict=True)))
         return Cost(terms, normalized_weights(weights, len(terms)))
 
     def _floors(self, pair: Pair, radii: tuple[int, ...], ops: ModuleType) -> tuple[tuple[float, float], ...]:
