@@ -1,16 +1,16 @@
-"""Taps of the kernel that smooths fields, shared by all backends."""
+"""Weights of the Gaussian filter, shared by all backends."""
 
 import math
 from itertools import pairwise
 
 
 def gaussian_kernel(sigma: float, truncate: float, tail: tuple[float, float] = (0.0, 1.0)) -> list[float]:
-    """Gaussian integrated over each voxel, out to `truncate` sigmas (at least one voxel), summing to one.
+    """Weights of a Gaussian, integrated over each voxel and summing to one.
 
     Args:
-        sigma: SD in voxels.
-        truncate: where the taps end, in SD.
-        tail: (share, ratio): this share of the kernel is a Gaussian `ratio` times as wide, which gives it a heavy tail.
+        sigma: Standard deviation in voxels.
+        truncate: Distance at which the weights end, in standard deviations; it is at least one voxel.
+        tail: (share, ratio): this share of the filter is a Gaussian `ratio` times as wide, which gives it a heavy tail.
     """
     share, ratio = tail
     taps = _gaussian(sigma, truncate)

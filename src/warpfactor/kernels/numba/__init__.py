@@ -1,24 +1,24 @@
-"""Fused CPU kernels in Numba, with the signatures and meaning of `warpfactor.kernels.reference`."""
+"""CPU kernels, compiled by Numba, with the signatures and the meaning of those in `warpfactor.kernels.reference`."""
 
 # isort: off
-from warpfactor.kernels.numba._compile.digest import are_steady  # first, before a kernel is read
+from warpfactor.kernels.numba._compile.digest import sources_are_unchanged  # before any kernel is imported
 
 # isort: on
 from warpfactor.kernels.numba.compose import compose
-from warpfactor.kernels.numba.descent import adam, descend, norms, tile
+from warpfactor.kernels.numba.descent import adam, descend, norms
 from warpfactor.kernels.numba.field import invert, jacobian_determinant, resize, round_trip
 from warpfactor.kernels.numba.labels import sample_labels
 from warpfactor.kernels.numba.linear import affine_gradient, affine_moments
-from warpfactor.kernels.numba.lncc.metric import lncc, lncc_room
-from warpfactor.kernels.numba.lncc.spans import lncc_spans
+from warpfactor.kernels.numba.lncc import lncc, lncc_plans
 from warpfactor.kernels.numba.mi import mi
 from warpfactor.kernels.numba.mse import mse
 from warpfactor.kernels.numba.sample import sample, sample_gradient
 from warpfactor.kernels.numba.shrink import shrink
 from warpfactor.kernels.numba.smooth import smooth_box, smooth_gaussian
 from warpfactor.kernels.numba.statistics import percentiles, tally
+from warpfactor.kernels.numba.tile import tile
 
-are_steady()  # now that all kernels are imported
+sources_are_unchanged()  # asked, and remembered, now that all kernels are imported
 
 __all__ = [
     "adam",
@@ -29,8 +29,7 @@ __all__ = [
     "invert",
     "jacobian_determinant",
     "lncc",
-    "lncc_room",
-    "lncc_spans",
+    "lncc_plans",
     "mi",
     "mse",
     "norms",
@@ -46,16 +45,3 @@ __all__ = [
     "tally",
     "tile",
 ]
-
-_lncc = lncc
-
-
-def lncc_plans(fixed, mask, *, radius, window, exact, floors):  # type: ignore
-    every = [lncc_spans(f, mask, radius=radius, flat=flat, exact=exact) for f, flat in zip(fixed, floors, strict=True)]
-    room = lncc_room(fixed.shape[1:], radius, window, every)
-    return tuple((room, spans) for spans in every)
-
-
-def lncc(*args, plan=None, **options):  # type: ignore
-    room, spans = plan or (None, None)
-    return _lncc(*args, room=room, spans=spans, **options)

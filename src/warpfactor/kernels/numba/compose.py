@@ -1,9 +1,9 @@
-"""CPU form of `compose`: short steps, as registration takes them, read nothing but neighbours.
+"""CPU form of `compose`, fast for the short steps that registration takes.
 
 A step s of at most one voxel along each axis ends between a voxel and its 26 neighbours. Interpolation is then a sum
-over all of them with the weights max(-s, 0), 1 - |s| and max(s, 0) per axis: three times as many products as over the
-corners of a cell, but what is read lies in rows, which the vector unit takes whole. At 192x192x192, one thread, that is
-4.8 ns a voxel against 15.4. Longer steps go voxel by voxel.
+over all 27 with the weights max(-s, 0), 1 - |s| and max(s, 0) along each axis. These are three times as many products
+as for the corners of a cell, but they read whole rows, which the vector unit can do: at 192x192x192 with one thread
+this takes 4.8 ns per voxel instead of 15.4. Rows with longer steps are composed voxel by voxel.
 """
 
 import numpy as np
@@ -11,22 +11,23 @@ import torch
 from numba import prange
 from torch import Tensor
 
-from warpfactor.kernels.numba._compile.jit import array, check_field, exclusive, offset, parallel, serial, target
-from warpfactor.kernels.numba.field import field_strides, vector_at
+from warpfactor.kernels.numba._compile.jit import exclusive, parallel, serial, unsigned
+from warpfactor.kernels.numba.arrays import array, check_field, field_strides, target
+from warpfactor.kernels.numba.interpolate import vector_at
 
-BLOCK = 1024  # voxels in rows that follow each other and are composed at once
-GROUPS = 64  # of blocks; each has its buffers
+BATCH = 1024  # voxels, in adjacent rows, that are composed at once
+GROUPS = 64  # of batches; a thread allocates its buffers once per group
 
 
 @serial
 def _along_x(row, x, lo, mid, hi):  # type: ignore[no-untyped-def]
     """Weighted sum of three voxels in a row."""
-    return lo * row[x - offset(1)] + mid * row[x] + hi * row[x + offset(1)]
+    return lo * row[x - unsigned(1)] + mid * row[x] + hi * row[x + unsigned(1)]
 
 
 @serial
 def _weights(s):  # type: ignore[no-untyped-def]
-    """Weights of the voxel before, the voxel itself and the one after, for a step s."""
+    """Weights of the previous voxel, the voxel itself and the next one for a step s."""
     hi = max(s, np.float32(0.0))
     lo = hi - s
     return lo, np.float32(1.0) - hi - lo, hi
@@ -34,9 +35,9 @@ def _weights(s):  # type: ignore[no-untyped-def]
 
 @serial
 def _compose_near(f, steps, k, o, reach, dst):  # type: ignore[no-untyped-def]
-    """Compose component k of the voxels from flat index o on but the first and the last; no step exceeds a voxel.
+    """Compose component k of all but the first and the last voxel from flat index o on; no step exceeds one voxel.
 
-    `reach` is how far the flat index goes to the voxel before and after along z, then y.
+    `reach` holds the distances, in the flat index, of the previous and the next voxel along z, then along y.
     """
     n = dst.shape[0]
     zl, zh, yl, yh = reach
@@ -45,7 +46,7 @@ def _compose_near(f, steps, k, o, reach, dst):  # type: ignore[no-untyped-def]
     r00, r01, r02 = f[below - yl : below - yl + n], f[below : below + n], f[below + yh : below + yh + n]
     r10, r11, r12 = f[o - yl : o - yl + n], f[o : o + n], f[o + yh : o + yh + n]
     r20, r21, r22 = f[above - yl : above - yl + n], f[above : above + n], f[above + yh : above + yh + n]
-    for x in range(offset(1), offset(n - 1)):
+    for x in range(unsigned(1), unsigned(n - 1)):
         z0, z1, z2 = _weights(s0[x])
         y0, y1, y2 = _weights(s1[x])
         x0, x1, x2 = _weights(s2[x])
@@ -57,7 +58,7 @@ def _compose_near(f, steps, k, o, reach, dst):  # type: ignore[no-untyped-def]
 
 @serial
 def _compose_far(f0, f1, f2, shape, stride, steps, z, y, x, i, d0, d1, d2):  # type: ignore[no-untyped-def]
-    """Compose voxel (z, y, x), whose step is the i-th of `steps`."""
+    """Compose voxel (z, y, x), whose step is number i of `steps`."""
     a, b, c = steps[0, i], steps[1, i], steps[2, i]
     u0, u1, u2 = vector_at(f0, f1, f2, shape, stride, z + np.float64(a), y + np.float64(b), x + np.float64(c))
     d0[i], d1[i], d2[i] = a + u0, b + u1, c + u2
@@ -65,7 +66,7 @@ def _compose_far(f0, f1, f2, shape, stride, steps, z, y, x, i, d0, d1, d2):  # t
 
 @serial
 def _scaled(step, o, n, scale, steps):  # type: ignore[no-untyped-def]
-    """Put n steps from flat index o on into `steps`, scaled; whether all are at most one voxel long along each axis."""
+    """Copy n steps from flat index o on, scaled, to `steps`; returns whether none exceeds one voxel along any axis."""
     one = np.float32(1.0)
     short = 0
     for k in range(3):
@@ -79,7 +80,7 @@ def _scaled(step, o, n, scale, steps):  # type: ignore[no-untyped-def]
 
 @serial
 def _compose_rows(f0, f1, f2, shape, stride, step, scale, out, z, y0, y1, steps):  # type: ignore[no-untyped-def]
-    """Compose the rows y0 to y1 of plane z, which lie at the same distance from those before and after."""
+    """Compose rows y0 <= y < y1 of plane z; either all or none have a previous row, and the same for the next row."""
     D, H, W = shape
     o, n = (z * H + y0) * W, (y1 - y0) * W
     d0, d1, d2 = out[0, o : o + n], out[1, o : o + n], out[2, o : o + n]
@@ -97,19 +98,19 @@ def _compose_rows(f0, f1, f2, shape, stride, step, scale, out, z, y0, y1, steps)
 
 @parallel
 def _compose(warp, shape, stride, step, scale, out):  # type: ignore[no-untyped-def]
-    """All fields are flat: (3, D H W)."""
+    """Compose flat fields, (3, D H W)."""
     D, H, W = shape
     f0, f1, f2 = warp[0], warp[1], warp[2]
-    many = max(1, BLOCK // W)
-    blocks = -(-H // many)
-    groups = min(D * blocks, GROUPS)
+    many = max(1, BATCH // W)
+    batches = -(-H // many)
+    groups = min(D * batches, GROUPS)
     for g in prange(groups):
         steps = np.empty((3, many * W), np.float32)
-        for k in range(g * D * blocks // groups, (g + 1) * D * blocks // groups):
-            z = k // blocks
-            y = (k - z * blocks) * many
+        for k in range(g * D * batches // groups, (g + 1) * D * batches // groups):
+            z = k // batches
+            y = (k - z * batches) * many
             end = min(H, y + many)
-            while y < end:  # the first and the last row, which have none before or after them, are blocks of their own
+            while y < end:  # the first and the last row of a plane, at its border, are composed on their own
                 until = min(end, H - 1) if 0 < y < H - 1 else y + 1
                 _compose_rows(f0, f1, f2, shape, stride, step, scale, out, z, y, until, steps)
                 y = until
@@ -117,7 +118,7 @@ def _compose(warp, shape, stride, step, scale, out):  # type: ignore[no-untyped-
 
 @exclusive
 def compose(warp: Tensor, step: Tensor, *, scale: float = 1.0, out: Tensor | None = None) -> Tensor:
-    """x -> s step(x) + warp(x + s step(x)); `out` may be `step`; see the reference."""
+    """Displacement x -> s step(x) + warp(x + s step(x)); `out` may be `step`; see the reference."""
     result = torch.empty_like(warp, memory_format=torch.contiguous_format) if out is None else out
     shape = tuple(warp.shape[1:])
     for name, field in (("warp", warp), ("step", step), ("out", result)):

@@ -1,4 +1,4 @@
-"""CPU forms of the displacement operations `round_trip`, `resize`, `jacobian_determinant`, `invert`."""
+"""CPU form of `round_trip`, `resize`, `jacobian_determinant` and `invert`: operations on displacement fields."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,47 +9,10 @@ from numba import prange
 from torch import Tensor
 
 from warpfactor.kernels.buffers import new_field
-from warpfactor.kernels.numba._compile.jit import (
-    array,
-    check_field,
-    exclusive,
-    inline,
-    parallel,
-    serial,
-    split,
-    strides,
-    target,
-    value,
-    value_gradient,
-)
+from warpfactor.kernels.numba._compile.jit import exclusive, parallel, serial
+from warpfactor.kernels.numba.arrays import array, check_field, field_strides, target
+from warpfactor.kernels.numba.interpolate import split, value, value_gradient, vector_at
 from warpfactor.kernels.reference.field import FIXED_POINT, SINGULAR, Matrix
-
-
-@inline
-def vector_at(f0, f1, f2, shape, stride, pz, py, px):  # type: ignore[no-untyped-def]
-    """The field's vector at a point, by linear interpolation, the edge value outside."""
-    D, H, W = shape
-    sz, sy, sx = stride
-    iz, fz = split(pz, D)
-    iy, fy = split(py, H)
-    ix, fx = split(px, W)
-    b = (iz * H + iy) * W + ix
-    c = b + sz
-    gx = np.float32(1.0) - fx
-    w00 = (np.float32(1.0) - fz) * (np.float32(1.0) - fy)
-    w01 = (np.float32(1.0) - fz) * fy
-    w10 = fz * (np.float32(1.0) - fy)
-    w11 = fz * fy
-    u0 = gx * (w00 * f0[b] + w01 * f0[b + sy] + w10 * f0[c] + w11 * f0[c + sy]) + fx * (
-        w00 * f0[b + sx] + w01 * f0[b + sy + sx] + w10 * f0[c + sx] + w11 * f0[c + sy + sx]
-    )
-    u1 = gx * (w00 * f1[b] + w01 * f1[b + sy] + w10 * f1[c] + w11 * f1[c + sy]) + fx * (
-        w00 * f1[b + sx] + w01 * f1[b + sy + sx] + w10 * f1[c + sx] + w11 * f1[c + sy + sx]
-    )
-    u2 = gx * (w00 * f2[b] + w01 * f2[b + sy] + w10 * f2[c] + w11 * f2[c + sy]) + fx * (
-        w00 * f2[b + sx] + w01 * f2[b + sy + sx] + w10 * f2[c + sx] + w11 * f2[c + sy + sx]
-    )
-    return u0, u1, u2
 
 
 @parallel
@@ -115,7 +78,7 @@ def _jacobian(u, out):  # type: ignore[no-untyped-def]
 
 @serial
 def _newton_direction(f0, f1, f2, shape, stride, pz, py, px, qa, qb, qc):  # type: ignore[no-untyped-def]
-    """(I + du/dx)⁻¹ q with the slope of the linear interpolant at a point; q itself where that is singular."""
+    """(I + du/dx)⁻¹ q with the derivative of the linear interpolant at a point; q itself where that is singular."""
     D, H, W = shape
     sz, sy, sx = stride
     iz, fz = split(pz, D)
@@ -142,7 +105,7 @@ def _newton_direction(f0, f1, f2, shape, stride, pz, py, px, qa, qb, qc):  # typ
 
 @parallel
 def _invert(u, stride, v, iterations, tolerance, residual):  # type: ignore[no-untyped-def]
-    """Every voxel runs its own iteration: fixed point, then Newton, a step halved when the residual did not fall."""
+    """Iterate at every voxel separately; see the reference for the rule."""
     _, D, H, W = u.shape
     f0, f1, f2 = u[0].ravel(), u[1].ravel(), u[2].ravel()
     for row in prange(D * H):
@@ -179,14 +142,9 @@ def _invert(u, stride, v, iterations, tolerance, residual):  # type: ignore[no-u
             residual[z, y, x] = best
 
 
-def field_strides(field: Tensor) -> tuple[int, int, int]:
-    """Flat-index strides of one component of a field."""
-    return strides(tuple(field.shape[1:]))
-
-
 @exclusive
 def round_trip(first: Tensor, second: Tensor, gram: Matrix) -> tuple[Tensor, Tensor]:
-    """Length of first(x) + second(x + first(x)), and where x + first(x) is inside the grid; see the reference."""
+    """|first(x) + second(x + first(x))| and whether x + first(x) is inside the grid; see the reference."""
     check_field("first", first)
     check_field("second", second, first.shape[1:])
     lengths = torch.empty(first.shape[1:], dtype=first.dtype)
@@ -198,7 +156,7 @@ def round_trip(first: Tensor, second: Tensor, gram: Matrix) -> tuple[Tensor, Ten
 
 @exclusive
 def resize(field: Tensor, shape: Sequence[int], scale: Sequence[float], offset: Sequence[float]) -> Tensor:
-    """Field sampled at index scale * i + offset for every output index i; see the reference."""
+    """The field at scale i + offset for every index i of the result; see the reference."""
     out = new_field((field.shape[0], *shape), dtype=field.dtype)
     k: Any = tuple(float(s) for s in scale)
     o: Any = tuple(float(s) for s in offset)
@@ -208,7 +166,7 @@ def resize(field: Tensor, shape: Sequence[int], scale: Sequence[float], offset: 
 
 @exclusive
 def jacobian_determinant(displacement: Tensor) -> Tensor:
-    """det(I + du/dx) per voxel; see the reference."""
+    """det(I + du/dx) at every voxel; see the reference."""
     check_field("displacement", displacement)
     out = torch.empty(displacement.shape[1:], dtype=displacement.dtype)
     _jacobian(array(displacement), target(out))
@@ -219,7 +177,7 @@ def jacobian_determinant(displacement: Tensor) -> Tensor:
 def invert(
     displacement: Tensor, *, start: Tensor | None = None, iterations: int = 50, tolerance: float = 1e-3
 ) -> tuple[Tensor, Tensor]:
-    """Displacement v with v(x) + u(x + v(x)) = 0, and what is left of that sum; see the reference."""
+    """Displacement v with v(x) + u(x + v(x)) ≈ 0, and the norm of that sum; see the reference."""
     check_field("displacement", displacement)
     if start is not None:
         check_field("start", start, displacement.shape[1:])

@@ -1,20 +1,19 @@
-"""CPU form of `sample_labels`: one pass over rows; where the eight corners agree, which is nearly everywhere, no vote.
+"""CPU form of `sample_labels`: one pass over the rows.
 
-Compiled without fast-math: a tie between two labels must fall the same way as in the reference.
+Where the eight corners of a cell have the same label, which is true nearly everywhere, nothing has to be weighted. The
+kernel is compiled without fast-math, so that a tie between two labels is decided as in the reference.
 """
 
 from typing import Any
 
 import numpy as np
 import torch
-from numba import njit, prange
+from numba import prange
 from torch import Tensor
 
-from warpfactor.kernels.numba._compile.cache import kept
-from warpfactor.kernels.numba._compile.jit import array, exclusive, is_inside, locate, matrix_array, target
-from warpfactor.kernels.numba.sample import field_at, place
-
-strict = kept(njit(parallel=True, error_model="numpy", nogil=True))
+from warpfactor.kernels.numba._compile.jit import exclusive, strict
+from warpfactor.kernels.numba.arrays import array, displacement_array, matrix_array, target
+from warpfactor.kernels.numba.interpolate import field_at, is_inside, locate
 
 
 @strict
@@ -77,8 +76,8 @@ def sample_labels(
     shape: tuple[int, int, int] | None = None,
     outside: float = 0.0,
 ) -> Tensor:
-    """The label whose corners weigh most at p = matrix (x + u(x)) for every voxel x; see the reference."""
-    field, moved, out_shape = place(displacement, shape)
+    """The label with the largest interpolation weight at p = matrix (x + u(x)); see the reference."""
+    field, moved, out_shape = displacement_array(displacement, shape)
     out = torch.empty(out_shape, dtype=labels.dtype)
     fill: Any = array(labels).dtype.type(outside)
     _vote(array(labels), field, moved, matrix_array(matrix, labels, out_shape[0]), fill, target(out))

@@ -1,6 +1,6 @@
-"""CPU forms of `affine_moments` and `affine_gradient`: one pass over rows, whose sums are combined in order.
+"""CPU form of `affine_moments` and `affine_gradient`: sums over each row, which are then combined in order.
 
-Along a row only x changes, so a row needs sums times 1, x and x²; the powers of y and z are applied to whole rows.
+Along a row only x changes, so that a row needs sums multiplied by 1, x and x²; powers of y and z multiply whole rows.
 """
 
 from typing import Any
@@ -10,27 +10,19 @@ import torch
 from numba import prange
 from torch import Tensor
 
-from warpfactor.kernels.numba._compile.jit import (
-    array,
-    check_field,
-    exclusive,
-    mask_array,
-    matrix_array,
-    parallel,
-    serial,
-    volume,
-)
-from warpfactor.kernels.numba.warp import CHUNKS, gradient_row, mask_row, place_row, scratch
+from warpfactor.kernels.numba._compile.jit import exclusive, parallel, serial
+from warpfactor.kernels.numba.arrays import array, check_field, mask_array, matrix_array, volume
+from warpfactor.kernels.numba.interpolate_rows import CHUNKS, gradient_row, mask_row, place_row, row_buffers
 
 SUMS = 6  # w, F, M, FF, MM, FM
-SLOPES = 18  # (n, F n, M n) along three axes, times (1, x)
+SLOPES = 18  # (n, F n, M n) along three axes, times (1, x), where n = dM/du
 PRODUCTS = 18  # the six products of n, times (1, x, x²)
 PAIRS = ((0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2))
 
 
 @serial
 def _add_products(n, out):  # type: ignore[no-untyped-def]
-    """The row's sums of the six products of the vectors n, times 1, x and x²."""
+    """Sums over a row of the six products of the components of n, times 1, x and x²."""
     k = 0
     for a in range(3):
         for b in range(a, 3):
@@ -46,7 +38,7 @@ def _add_products(n, out):  # type: ignore[no-untyped-def]
 
 @serial
 def _add_row(F, M, w, n, out):  # type: ignore[no-untyped-def]
-    """The row's sums; `out` starts at zero. Products are taken in float64: squares of slopes may be tiny."""
+    """All sums over a row. Products are taken in double precision, since squares of derivatives may be tiny."""
     s0 = s1 = s2 = s3 = s4 = s5 = 0.0
     for x in range(M.shape[0]):
         f = np.float64(F[x]) if w[x] > 0 else 0.0
@@ -88,13 +80,13 @@ def _moments(F, moving, A, fmask, mmask, rows):  # type: ignore[no-untyped-def]
         M = np.empty(W, F.dtype)
         w = np.empty(W, np.float32)
         n = np.empty((3, W), F.dtype)
-        room = scratch(W)
+        buffers = row_buffers(W)
         for row in range(k * D * H // chunks, (k + 1) * D * H // chunks):
             z = row // H
             y = row - z * H
-            place_row(still, still, still, A, z, y, 0, shape, room[0], room[1], w)
-            mask_row(fmask, mmask, z, y, 0, stride, room[0], room[1], w)
-            gradient_row(flat, stride, room, w, B, F.dtype.type(0.0), M, n[0], n[1], n[2])
+            place_row(still, still, still, A, z, y, 0, shape, buffers[0], buffers[1], w)
+            mask_row(fmask, mmask, z, y, 0, stride, buffers[0], buffers[1], w)
+            gradient_row(flat, stride, buffers, w, B, F.dtype.type(0.0), M, n[0], n[1], n[2])
             _add_row(F[z, y], M, w, n, rows[z, y])
 
 
@@ -124,7 +116,7 @@ def affine_moments(
     fixed_mask: Tensor | None = None,
     moving_mask: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Sums of intensities, of slopes times position and of their products; see the reference."""
+    """Sums of intensities, of derivatives times position, and of products of the latter; see the reference."""
     depth, height, _ = fixed.shape
     rows = np.empty((depth, height, SUMS + SLOPES + PRODUCTS))
     A = matrix_array(matrix, moving, depth)
@@ -141,7 +133,7 @@ def affine_moments(
 
 @exclusive
 def affine_gradient(gradient: Tensor) -> tuple[Tensor, Tensor]:
-    """Sums of a gradient times position, and of their products; see the reference."""
+    """Sums of a gradient times position, and of products of these; see the reference."""
     check_field("gradient", gradient)
     _, depth, height, _ = gradient.shape
     rows = np.empty((depth, height, 3, 2))

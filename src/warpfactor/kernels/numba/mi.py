@@ -1,7 +1,7 @@
-"""CPU form of `mi`: joint histograms per chunk of rows, added in order; then the gradient in a second pass.
+"""CPU form of `mi`: one pass over the rows for the joint histogram, and another one for the gradient.
 
-No table of voxels x bins exists: each voxel adds to 2 x 4 bins of its chunk's histogram and later reads the same bins
-of the logarithm table.
+Each chunk of rows has its own histogram, and these are added in order. A voxel contributes to 2 x 4 bins of the
+histogram; its gradient depends on the same bins of a table of logarithms.
 """
 
 import math
@@ -11,15 +11,16 @@ import numpy as np
 from numba import prange
 from torch import Tensor
 
-from warpfactor.kernels.numba._compile.jit import exclusive, gradient_array, inline, pair_arrays, parallel, serial
-from warpfactor.kernels.numba.warp import NOTHING, multiply_row, sample_row, scratch
+from warpfactor.kernels.numba._compile.jit import exclusive, inline, parallel, serial
+from warpfactor.kernels.numba.arrays import gradient_array, pair_arrays
+from warpfactor.kernels.numba.interpolate_rows import ZERO, multiply_row, row_buffers, sample_row
 
-CHUNKS = 16  # of rows; fixed, so that the result does not depend on the number of threads
+CHUNKS = 16  # of rows; a constant, so that the result does not depend on the number of threads
 
 
 @inline
 def fixed_bin(f, lo, scale, bins):  # type: ignore[no-untyped-def]
-    """Lower bin and fraction of the hat window."""
+    """First of the two bins of the linear window, and the fraction of the second one."""
     t = min(max((f - lo) * scale, 0.0), 1.0) * (bins - 1)
     i = max(min(int(t), bins - 2), 0)
     return i, t - i
@@ -27,7 +28,7 @@ def fixed_bin(f, lo, scale, bins):  # type: ignore[no-untyped-def]
 
 @inline
 def moving_bin(m, lo, scale, bins):  # type: ignore[no-untyped-def]
-    """First of the four bins of the cubic B-spline window, fraction, and whether the value is clipped."""
+    """First of the four bins of the cubic B-spline window, the fraction, and whether the value is clipped."""
     s = (m - lo) * scale
     clipped = (s < 0.0) | (s > 1.0)
     t = 1.0 + min(max(s, 0.0), 1.0) * (bins - 4)
@@ -37,7 +38,7 @@ def moving_bin(m, lo, scale, bins):  # type: ignore[no-untyped-def]
 
 @inline
 def cubic(e):  # type: ignore[no-untyped-def]
-    """Weights of the cubic B-spline at fraction e."""
+    """The four weights of the cubic B-spline at fraction e."""
     g = 1.0 - e
     return (
         g * g * g / 6.0,
@@ -49,7 +50,7 @@ def cubic(e):  # type: ignore[no-untyped-def]
 
 @inline
 def cubic_slope(e):  # type: ignore[no-untyped-def]
-    """Derivatives of the weights of the cubic B-spline by the fraction e."""
+    """The derivatives of the four weights by the fraction e."""
     g = 1.0 - e
     return -0.5 * g * g, 1.5 * e * e - 2.0 * e, 2.0 * g - 1.5 * g * g, 0.5 * e * e
 
@@ -65,11 +66,11 @@ def _histogram(F, moving, u, A, fmask, mmask, bins, lo_f, k_f, lo_m, k_m):  # ty
         image = flat, shape, stride
         M = np.empty(W, np.float32)
         w = np.empty(W, np.float32)
-        room = scratch(W)
+        buffers = row_buffers(W)
         for row in range(k * D * H // chunks, (k + 1) * D * H // chunks):
             z = row // H
             y = row - z * H
-            sample_row(image, u, A, B, fmask, mmask, z, y, 0, False, NOTHING, M, w, room, u)
+            sample_row(image, u, A, B, fmask, mmask, z, y, 0, False, ZERO, M, w, buffers, u)
             for x in range(W):
                 if w[x] > 0.0:
                     i, e = fixed_bin(F[z, y, x], lo_f, k_f, bins)
@@ -86,7 +87,7 @@ def _histogram(F, moving, u, A, fmask, mmask, bins, lo_f, k_f, lo_m, k_m):  # ty
 
 @serial
 def _force(F, M, w, table, lo_f, k_f, lo_m, k_m):  # type: ignore[no-untyped-def]
-    """The derivative of the total by the warped values M of a row, in their place."""
+    """Replace the warped values M of a row by the derivatives of the total by them."""
     bins = table.shape[0]
     slope = k_m * (bins - 4)
     for x in range(M.shape[0]):
@@ -114,17 +115,20 @@ def _gradient(F, moving, u, A, fmask, mmask, table, lo_f, k_f, lo_m, k_m, grad):
         image = flat, shape, stride
         M = np.empty(W, np.float32)
         w = np.empty(W, np.float32)
-        room = scratch(W)
+        buffers = row_buffers(W)
         for row in range(k * D * H // chunks, (k + 1) * D * H // chunks):
             z = row // H
             y = row - z * H
-            sample_row(image, u, A, B, fmask, mmask, z, y, 0, True, NOTHING, M, w, room, grad)
+            sample_row(image, u, A, B, fmask, mmask, z, y, 0, True, ZERO, M, w, buffers, grad)
             _force(F[z, y], M, w, table, lo_f, k_f, lo_m, k_m)
             multiply_row(M, grad, z, y, 0, W)
 
 
 def information(joint: Any) -> tuple[float, Any]:
-    """MI in nats of a normalised joint histogram, and log(p / pm): its derivative by p up to a constant per row."""
+    """Mutual information (nats) of a normalised joint histogram p, and the table log(p / pm).
+
+    The table is the derivative by p up to one constant per row, which has no effect: the weights of a voxel sum to one.
+    """
     fixed, moving = joint.sum(1, keepdims=True), joint.sum(0, keepdims=True)
     full = joint > 0
     ratio = np.where(full, joint / np.where(full, fixed * moving, 1.0), 1.0)
@@ -146,7 +150,7 @@ def mi(
     fixed_mask: Tensor | None = None,
     moving_mask: Tensor | None = None,
 ) -> tuple[float, float]:
-    """Count times (log bins - mutual information), count, and the derivative of that total; see the reference."""
+    """Number of voxels times (log bins - mutual information), and that number; see the reference."""
     pair = pair_arrays(fixed, moving, displacement, matrix, fixed_mask, moving_mask)
     out = gradient_array(gradient, fixed.shape)
     lo_f, k_f = fixed_range[0], 1.0 / (fixed_range[1] - fixed_range[0])

@@ -1,18 +1,26 @@
-"""CPU form of `mse`: sample, square and differentiate in one pass over rows."""
+"""CPU form of `mse`: interpolation, squared difference and gradient in one pass over the rows."""
 
 import numpy as np
 from numba import prange
 from torch import Tensor
 
-from warpfactor.kernels.numba._compile.jit import exclusive, gradient_array, pair_arrays, parallel, serial
-from warpfactor.kernels.numba.warp import CHUNKS, NOTHING, multiply_row, sample_row, scratch, symmetrize_row
+from warpfactor.kernels.numba._compile.jit import exclusive, parallel, serial
+from warpfactor.kernels.numba.arrays import gradient_array, pair_arrays
+from warpfactor.kernels.numba.interpolate_rows import (
+    CHUNKS,
+    ZERO,
+    multiply_row,
+    row_buffers,
+    sample_row,
+    symmetrize_row,
+)
 
 TINY = np.float32(1e-20)  # as in the reference
 
 
 @serial
 def _compare(F, z, y, scale, shift, M, w):  # type: ignore[no-untyped-def]
-    """Sum of squares and count of a row; the differences take the place of the warped values M."""
+    """Sum of squared differences and count of a row; the differences replace the warped values M."""
     row = F[z, y]
     total = 0.0
     count = 0.0
@@ -26,7 +34,7 @@ def _compare(F, z, y, scale, shift, M, w):  # type: ignore[no-untyped-def]
 
 @serial
 def _force(M, w, z, y, alpha, lengths, grad):  # type: ignore[no-untyped-def]
-    """From the differences M of a row to the factors of its slopes; with alpha those of demons."""
+    """Replace the differences M of a row by the factors of dM/du; if alpha > 0, by those of demons."""
     wz, wy, wx = lengths
     g0, g1, g2 = grad[0, z, y], grad[1, z, y], grad[2, z, y]
     for x in range(M.shape[0]):
@@ -42,7 +50,7 @@ def _force(M, w, z, y, alpha, lengths, grad):  # type: ignore[no-untyped-def]
 def _mse(F, moving, u, A, fmask, mmask, alike, symmetric, alpha, lengths, want, grad):  # type: ignore[no-untyped-def]
     D, H, W = F.shape
     scale, shift = np.float32(alike[0]), np.float32(alike[1])
-    B = (alike[0] * A).astype(np.float32)  # slopes come out scaled
+    B = (alike[0] * A).astype(np.float32)  # so that dM/du is that of the rescaled image
     flat, shape, stride = moving
     sums = np.zeros((D, H))
     counts = np.zeros((D, H))
@@ -51,11 +59,11 @@ def _mse(F, moving, u, A, fmask, mmask, alike, symmetric, alpha, lengths, want, 
         image = flat, shape, stride
         M = np.empty(W, np.float32)
         w = np.empty(W, np.float32)
-        room = scratch(W)
+        buffers = row_buffers(W)
         for row in range(k * D * H // chunks, (k + 1) * D * H // chunks):
             z = row // H
             y = row - z * H
-            sample_row(image, u, A, B, fmask, mmask, z, y, 0, want, NOTHING, M, w, room, grad)
+            sample_row(image, u, A, B, fmask, mmask, z, y, 0, want, ZERO, M, w, buffers, grad)
             sums[z, y], counts[z, y] = _compare(F, z, y, scale, shift, M, w)
             if want:
                 if symmetric:
@@ -86,7 +94,7 @@ def mse(
     demons: float | None = None,
     lengths: tuple[float, float, float] = (1.0, 1.0, 1.0),
 ) -> tuple[float, float]:
-    """Sum of squared differences, count, and the derivative of the sum by the displacement; see the reference."""
+    """Sum of squared differences and number of voxels; see the reference."""
     return _mse(
         *pair_arrays(fixed, moving, displacement, matrix, fixed_mask, moving_mask),
         (float(alike[0]), float(alike[1])),

@@ -1,6 +1,5 @@
-"""CPU forms of `sample` and `sample_gradient`: one pass over rows, coordinates in double precision."""
+"""CPU form of `sample` and `sample_gradient`: one pass over the rows, with coordinates in double precision."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -8,28 +7,10 @@ import torch
 from numba import prange
 from torch import Tensor
 
-from warpfactor.kernels.numba._compile.jit import (
-    NO_FIELD,
-    array,
-    check_field,
-    exclusive,
-    inline,
-    is_inside,
-    locate,
-    matrix_array,
-    parallel,
-    target,
-    volume,
-)
-from warpfactor.kernels.numba.warp import CHUNKS, gradient_row, place_row, scratch, value_row
-
-
-@inline
-def field_at(u, moved, z, y, x):  # type: ignore[no-untyped-def]
-    """Displacement at a voxel, or zero when there is no field."""
-    if moved:
-        return u[0, z, y, x], u[1, z, y, x], u[2, z, y, x]
-    return u[0, 0, 0, 0], u[1, 0, 0, 0], u[2, 0, 0, 0]
+from warpfactor.kernels.numba._compile.jit import exclusive, parallel
+from warpfactor.kernels.numba.arrays import array, check_field, displacement_array, matrix_array, target, volume
+from warpfactor.kernels.numba.interpolate import field_at, is_inside, locate
+from warpfactor.kernels.numba.interpolate_rows import CHUNKS, gradient_row, place_row, row_buffers, value_row
 
 
 @parallel
@@ -39,16 +20,16 @@ def _linear(image, u, moved, A, outside, out):  # type: ignore[no-untyped-def]
     still = np.zeros(W, u.dtype)
     chunks = min(D * H, CHUNKS)
     for k in prange(chunks):
-        room = scratch(W)
+        buffers = row_buffers(W)
         weight = np.empty(W, np.float32)
         for row in range(k * D * H // chunks, (k + 1) * D * H // chunks):
             z = row // H
             y = row - z * H
             if moved:
-                place_row(u[0, z, y], u[1, z, y], u[2, z, y], A, z, y, 0, shape, room[0], room[1], weight)
+                place_row(u[0, z, y], u[1, z, y], u[2, z, y], A, z, y, 0, shape, buffers[0], buffers[1], weight)
             else:
-                place_row(still, still, still, A, z, y, 0, shape, room[0], room[1], weight)
-            value_row(flat, stride, room, weight, outside, out[z, y])
+                place_row(still, still, still, A, z, y, 0, shape, buffers[0], buffers[1], weight)
+            value_row(flat, stride, buffers, weight, outside, out[z, y])
 
 
 @parallel
@@ -77,26 +58,16 @@ def _gradient(image, u, A, outside, out, grad, inside):  # type: ignore[no-untyp
     B = A.astype(np.float32)
     chunks = min(D * H, CHUNKS)
     for k in prange(chunks):
-        room = scratch(W)
+        buffers = row_buffers(W)
         weight = np.empty(W, np.float32)
         for row in range(k * D * H // chunks, (k + 1) * D * H // chunks):
             z = row // H
             y = row - z * H
-            place_row(u[0, z, y], u[1, z, y], u[2, z, y], A, z, y, 0, shape, room[0], room[1], weight)
+            place_row(u[0, z, y], u[1, z, y], u[2, z, y], A, z, y, 0, shape, buffers[0], buffers[1], weight)
             g0, g1, g2 = grad[0, z, y], grad[1, z, y], grad[2, z, y]
-            gradient_row(flat, stride, room, weight, B, outside, out[z, y], g0, g1, g2)
+            gradient_row(flat, stride, buffers, weight, B, outside, out[z, y], g0, g1, g2)
             for x in range(W):
                 inside[z, y, x] = weight[x] > 0.0
-
-
-def place(displacement: Tensor | None, shape: Sequence[int] | None) -> tuple[Any, bool, tuple[int, ...]]:
-    """The field, whether there is one, and the shape of what is sampled."""
-    if displacement is not None:
-        check_field("displacement", displacement)
-        return array(displacement), True, tuple(displacement.shape[1:])
-    if shape is None:
-        raise ValueError("sample needs a displacement or a shape; both are None")
-    return NO_FIELD, False, tuple(shape)
 
 
 @exclusive
@@ -109,8 +80,8 @@ def sample(
     mode: str = "linear",
     outside: float = 0.0,
 ) -> Tensor:
-    """Image value at p = matrix (x + u(x)) for every voxel x of the fixed grid; see the reference."""
-    field, moved, out_shape = place(displacement, shape)
+    """The image at p = matrix (x + u(x)) for every voxel x of the fixed grid; see the reference."""
+    field, moved, out_shape = displacement_array(displacement, shape)
     out = torch.empty(out_shape, dtype=image.dtype)
     A = matrix_array(matrix, image, out_shape[0])
     fill: Any = array(image).dtype.type(outside)
@@ -127,7 +98,7 @@ def sample(
 def sample_gradient(
     image: Tensor, displacement: Tensor, matrix: Tensor, *, outside: float = 0.0
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Value, its derivative by the displacement, and whether the point is inside; see the reference."""
+    """The image at p, its derivative by the displacement, and whether p is inside; see the reference."""
     check_field("displacement", displacement)
     shape = tuple(displacement.shape[1:])
     out = torch.empty(shape, dtype=image.dtype)

@@ -1,6 +1,7 @@
-"""CPU form of `shrink`: blur and interpolation are one weighted sum per axis, taken only where the result has voxels.
+"""CPU form of `shrink`: smoothing and interpolation as one weighted sum per axis.
 
-The axes are independent, so z goes first and leaves the others less to do; no blurred image of the full size exists.
+The sums are computed only where the result has voxels, along z first, so that less is left to do along y and x. A
+smoothed image of the full size is never made.
 """
 
 from collections.abc import Sequence
@@ -11,7 +12,8 @@ import torch
 from numba import prange
 from torch import Tensor
 
-from warpfactor.kernels.numba._compile.jit import array, exclusive, parallel, serial, target
+from warpfactor.kernels.numba._compile.jit import exclusive, parallel, serial
+from warpfactor.kernels.numba.arrays import array, target
 from warpfactor.kernels.taps import gaussian_kernel
 
 TRUNCATE = 3.0  # as in the reference
@@ -72,7 +74,7 @@ _ALONG = (_along_z, _along_y, _along_x)
 
 @exclusive
 def shrink(images: Tensor, shape: Sequence[int], sigma: Sequence[float]) -> Tensor:
-    """Images smoothed and on a smaller grid over the same field of view; see the reference."""
+    """The images, smoothed, on a smaller grid over the same field of view; see the reference."""
     result = images
     for axis, (along, m, s) in enumerate(zip(_ALONG, shape, sigma, strict=True)):
         n = images.shape[axis + 1]
@@ -87,7 +89,10 @@ def shrink(images: Tensor, shape: Sequence[int], sigma: Sequence[float]) -> Tens
 
 
 def _sums(n: int, m: int, sigma: float) -> tuple[Any, Any]:
-    """Which of n voxels make up each of m, (m, taps), and their weights; the edge voxel stands for those beyond it."""
+    """Indices and weights, both (m, taps), of the voxels among n that make up each of m voxels.
+
+    Beyond the border the edge voxel holds.
+    """
     taps = np.array(gaussian_kernel(sigma, TRUNCATE) if sigma > 0 and n > 1 else [1.0])
     factor = n / m
     position = np.clip(factor * np.arange(m) + (factor - 1) / 2, 0, n - 1)

@@ -1,11 +1,13 @@
-"""CPU forms of `smooth_gaussian` and `smooth_box`: separable, in place, one slab of lines at a time.
+"""CPU form of `smooth_gaussian` and `smooth_box`: separable filters, in place.
 
-Planes are filtered along x and y through a buffer of one plane, then slabs (all z of some voxels in a row) along z: the
-field is read and written twice in all, and every inner loop runs along x. Rows of zeros, as a gradient has them where
-an image is empty, are passed over, and so is what they alone would give.
+Planes are filtered along x and y through a buffer of one plane; then slabs, which are some adjacent voxels of a plane
+in all planes, are filtered along z. The field is read and written twice in all, and every inner loop runs along x. Rows
+of zeros, which a gradient has where the image is empty, are skipped, and so are rows of the result that depend on them
+only.
 
-A loop over a row costs as much before its first and after its last whole vector as for 50 to 100 voxels. So rows that
-follow each other are filtered as one: 29 taps take 3.0 ns a voxel in rows of 41, 2.0 in rows of 81, 1.1 in 640 or more.
+A loop over a row has a fixed cost, for the voxels before the first and after the last whole vector, that equals the
+cost of 50 to 100 voxels. Adjacent rows are therefore filtered as one: with 29 taps this takes 3.0 ns per voxel in rows
+of 41 voxels, 2.0 in rows of 81, and 1.1 in rows of 640 or more.
 """
 
 from collections.abc import Sequence
@@ -15,19 +17,20 @@ import numpy as np
 from numba import prange
 from torch import Tensor
 
-from warpfactor.kernels.numba._compile.jit import exclusive, making, parallel, serial, target
+from warpfactor.kernels.numba._compile.jit import allocating, exclusive, parallel, serial
+from warpfactor.kernels.numba.arrays import target
 from warpfactor.kernels.taps import gaussian_kernel
 
 IDENTITY = np.ones(1, np.float32)
-LINE = 1024  # voxels that are filtered as one along x and y: with their neighbours they stay in the nearest cache
-SLAB = 256  # voxels of a plane that are filtered as one along z; wider slabs leave the cache and pass over fewer zeros
-EDGE = 8  # buffers have rows of a multiple of it: loads that cross no line of the cache take 0.75 ns a voxel, not 1.0
-GROUPS = 32  # of planes or slabs; each has its buffers
+LINE = 1024  # voxels that are filtered as one row along x and y: with their neighbours they fit the nearest cache
+SLAB = 256  # voxels of a plane that are filtered together along z; wider slabs leave the cache and skip fewer zeros
+MULTIPLE = 8  # of which the width of buffers is one: aligned loads take 0.75 ns per voxel, others 1.0
+GROUPS = 32  # of planes or slabs; a thread allocates its buffers once per group
 
 
 @serial
-def _shows(row):  # type: ignore[no-untyped-def]
-    """Whether a row holds anything but zeros; most that do have something in the middle."""
+def _is_not_zero(row):  # type: ignore[no-untyped-def]
+    """Whether a row contains anything but zeros; most such rows do in their middle, which is tested first."""
     if row[row.shape[0] // 2] != 0.0:
         return True
     count = 0
@@ -38,21 +41,21 @@ def _shows(row):  # type: ignore[no-untyped-def]
 
 @serial
 def _copy(src, dst):  # type: ignore[no-untyped-def]
-    """dst[:n] = src of n elements; a loop is a third of the time of an assignment to a slice."""
+    """dst[:n] = src, of n elements; a loop takes a third of the time of an assignment to a slice."""
     for x in range(src.shape[0]):
         dst[x] = src[x]
 
 
 @serial
 def _fill(dst, number):  # type: ignore[no-untyped-def]
-    """Every element of dst = number."""
+    """Set every element to a number."""
     for x in range(dst.shape[0]):
         dst[x] = number
 
 
 @serial
 def _pad_lines(buf, pad, n, zero):  # type: ignore[no-untyped-def]
-    """Fill the rows before and after buf[pad:pad+n] with the edge rows or zero."""
+    """Fill the rows before and after buf[pad : pad + n] with the edge rows, or with zero."""
     for k in range(pad):
         for x in range(buf.shape[1]):
             buf[k, x] = np.float32(0.0) if zero else buf[pad, x]
@@ -61,9 +64,9 @@ def _pad_lines(buf, pad, n, zero):  # type: ignore[no-untyped-def]
 
 @serial
 def _add_pairs(src, o, stride, k, taps, row):  # type: ignore[no-untyped-def]
-    """Add the taps k to k+6 on both sides of element o to `row`.
+    """Add the terms of taps k to k + 6 on both sides of the centre to `row`.
 
-    Slices, not sums of indices: an index that might be negative costs a test for each element and the vector unit.
+    Slices are used instead of sums of indices for the reason given for `unsigned` in jit.py.
     """
     n = row.shape[0]
     c = taps.shape[0] // 2 + k
@@ -84,7 +87,10 @@ def _add_pairs(src, o, stride, k, taps, row):  # type: ignore[no-untyped-def]
 
 @serial
 def _combine(src, o, stride, taps, row):  # type: ignore[no-untyped-def]
-    """row[x] = sum over k of taps[k] src[o + k stride + x]: along x with stride one, across rows with that of a row."""
+    """row[x] = sum over k of taps[k] src[o + k stride + x], k counted from the central tap.
+
+    A stride of one filters along x, the stride of a row filters along y.
+    """
     n = row.shape[0]
     pad = taps.shape[0] // 2
     t = taps[pad]
@@ -111,11 +117,11 @@ def _combine(src, o, stride, taps, row):  # type: ignore[no-untyped-def]
             row[x] += t * (a0[x] + b0[x])
 
 
-@making
+@allocating
 def _filter_rows(plane, taps, zero, line, out, buf, py):  # type: ignore[no-untyped-def]
-    """Filter the rows of a plane that show something along x into buf[py:]; the first of them, the one after the last.
+    """Filter a plane along x into buf[py:]; returns the first row that is not zero, and the last one + 1.
 
-    As many as fit lie in `line` one behind the other, each with its own padding, and are filtered as one.
+    As many rows as fit are placed in `line` one behind the other, each with its own padding, and filtered as one.
     """
     H, W = plane.shape
     pad = taps.shape[0] // 2
@@ -125,7 +131,7 @@ def _filter_rows(plane, taps, zero, line, out, buf, py):  # type: ignore[no-unty
     first, last = H, 0
     for y in range(H):
         row = plane[y]
-        if _shows(row):
+        if _is_not_zero(row):
             _pad_row(row, line[held * pitch : (held + 1) * pitch], pad, zero)
             waiting[held] = y
             held += 1
@@ -142,7 +148,7 @@ def _filter_rows(plane, taps, zero, line, out, buf, py):  # type: ignore[no-unty
 
 @serial
 def _pad_row(row, line, pad, zero):  # type: ignore[no-untyped-def]
-    """Copy a row into the middle of `line`, its ends or zero into the rest."""
+    """Copy a row to the middle of `line`, and its end values, or zero, to the rest."""
     n = row.shape[0]
     _copy(row, line[pad:])
     _fill(line[:pad], np.float32(0.0) if zero else row[0])
@@ -151,7 +157,7 @@ def _pad_row(row, line, pad, zero):  # type: ignore[no-untyped-def]
 
 @serial
 def _filter_plane(plane, tx, ty, zero, line, out, buf):  # type: ignore[no-untyped-def]
-    """Filter a plane along x and y in place."""
+    """Filter a plane along x and y, in place."""
     H, W = plane.shape
     py = ty.shape[0] // 2
     first, last = _filter_rows(plane, tx, zero, line, out, buf, py)
@@ -173,7 +179,7 @@ def _filter_plane(plane, tx, ty, zero, line, out, buf):  # type: ignore[no-untyp
 
 @serial
 def _filter_slab(planes, start, tz, zero, buf):  # type: ignore[no-untyped-def]
-    """Filter planes[:, start:], no more voxels than `buf` is wide, along z in place."""
+    """Filter planes[:, start:], at most as many voxels as `buf` is wide, along z, in place."""
     D, size = planes.shape
     pz = tz.shape[0] // 2
     end = min(size, start + buf.shape[1])
@@ -181,7 +187,7 @@ def _filter_slab(planes, start, tz, zero, buf):  # type: ignore[no-untyped-def]
     for z in range(D):
         row = planes[z, start:end]
         _copy(row, buf[z + pz])
-        if _shows(row):
+        if _is_not_zero(row):
             first, last = min(first, z), z + 1
     if first >= last:
         return
@@ -196,14 +202,14 @@ def _gaussian(field, taps, zero):  # type: ignore[no-untyped-def]
     C, D, H, W = field.shape
     tz, ty, tx = taps
     if tx.shape[0] + ty.shape[0] > 2:
-        pitch = -(-W // EDGE) * EDGE
-        room = max(LINE, pitch, W + 2 * (tx.shape[0] // 2))
+        pitch = -(-W // MULTIPLE) * MULTIPLE
+        length = max(LINE, pitch, W + 2 * (tx.shape[0] // 2))
         groups = min(C * D, GROUPS)
         for g in prange(groups):
-            line = np.empty(room, np.float32)
-            out = np.empty(room, np.float32)
+            line = np.empty(length, np.float32)
+            out = np.empty(length, np.float32)
             buf = np.zeros((H + 2 * (ty.shape[0] // 2), pitch), np.float32)
-            for i in range(g, C * D, groups):  # every thread gets some of the middle
+            for i in range(g, C * D, groups):  # every thread gets some of the middle planes, which have fewer zeros
                 c = i // D
                 _filter_plane(field[c, i - c * D], tx, ty, zero, line, out, buf)
     if tz.shape[0] > 1:
@@ -217,9 +223,9 @@ def _gaussian(field, taps, zero):  # type: ignore[no-untyped-def]
                 _filter_slab(flat[c], (i - c * slabs) * SLAB, tz, zero, slab)
 
 
-@making
+@allocating
 def _box_lines(buf, r, out):  # type: ignore[no-untyped-def]
-    """Mean over rows i-r..i+r of buf (truncated at the ends) into out."""
+    """out[i] = mean of the rows i - r to i + r of buf, as far as they exist."""
     n, W = buf.shape
     acc = np.zeros(W)
     for i in range(n + r):
@@ -267,7 +273,7 @@ def smooth_gaussian(
     truncate: float = 3.0,
     tail: tuple[float, float] = (0.0, 1.0),
 ) -> Tensor:
-    """Gaussian smoothing in place, sigma in voxels per axis; see the reference."""
+    """The field, smoothed in place by a Gaussian; see the reference."""
     if boundary not in ("nearest", "zero"):
         raise ValueError(f"unknown boundary {boundary!r}; use 'nearest' or 'zero'")
     taps: Any = tuple(
@@ -280,7 +286,7 @@ def smooth_gaussian(
 
 @exclusive
 def smooth_box(field: Tensor, radius: Sequence[int]) -> Tensor:
-    """Mean over (2r+1)-windows in place, truncated at the border; see the reference."""
+    """The field, replaced in place by its mean over a window; see the reference."""
     reach: Any = tuple(min(int(r), n - 1) for r, n in zip(radius, field.shape[1:], strict=True))
     _box(target(field), reach)
     return field

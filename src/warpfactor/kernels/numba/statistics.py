@@ -1,7 +1,8 @@
-"""CPU forms of `tally` and `percentiles`: passes over the values as they lie, without a copy or a sort.
+"""CPU form of `tally` and `percentiles`: passes over the values, without copying or sorting them.
 
-An order statistic is found digit by digit: the values, as whole numbers that keep their order, are counted by their
-upper 16 bits; then those that share the upper bits of a wanted one are counted by their lower 16 bits.
+Order statistics come from two histograms. Every value is read as an integer that has the same order. The first
+histogram counts all values by their upper 16 bits; the second one counts those with the upper bits of a wanted value by
+their lower 16 bits.
 """
 
 from collections.abc import Sequence
@@ -12,19 +13,20 @@ import torch
 from numba import prange
 from torch import Tensor
 
-from warpfactor.kernels.numba._compile.jit import NO_MASK, array, check_shape, exclusive, inline, parallel, serial
+from warpfactor.kernels.numba._compile.jit import exclusive, inline, parallel, serial
+from warpfactor.kernels.numba.arrays import NO_MASK, array, check_shape
 from warpfactor.kernels.ops import Tally
 from warpfactor.kernels.reference.statistics import neighbours
 
-CHUNK = 1 << 16  # values that are summed before sums are added; fixed, so that threads do not matter
-PARTS = 4  # histograms that are filled side by side
+CHUNK = 1 << 16  # values per partial sum; a constant, so that the result does not depend on the number of threads
+PARTS = 4  # of the values, each with its own histogram
 DIGITS = 1 << 16
 UNWANTED = -1
 
 
 @serial
 def _log_sums(values, mask, masked, low, high):  # type: ignore[no-untyped-def]
-    """Sums of the logarithms of the clipped values and of their squares."""
+    """Sums of the logarithms of the clipped values, and of their squares."""
     total = squares = 0.0
     for i in range(values.size):
         if not masked or mask[i] != 0:
@@ -36,7 +38,7 @@ def _log_sums(values, mask, masked, low, high):  # type: ignore[no-untyped-def]
 
 @parallel
 def _tally(values, mask, masked, logarithm, low, high, out):  # type: ignore[no-untyped-def]
-    """The loop has no branches, so that it runs on the vector unit."""
+    """Figures of every chunk; the loop has no branches, so that it runs on the vector unit."""
     one = np.float32(1.0)
     for k in prange(out.shape[1]):
         part = values[k * CHUNK : (k + 1) * CHUNK]
@@ -60,8 +62,8 @@ def _tally(values, mask, masked, logarithm, low, high, out):  # type: ignore[no-
 
 
 @inline
-def ordered(bits):  # type: ignore[no-untyped-def]
-    """The bits of a float32 as a number that is ordered as the values are."""
+def _sortable(bits):  # type: ignore[no-untyped-def]
+    """The bits of a float32 as an integer that has the same order."""
     return bits ^ ((bits >> 31) & 0x7FFFFFFF)
 
 
@@ -72,7 +74,7 @@ def _upper(keys, mask, masked, counts):  # type: ignore[no-untyped-def]
         for i in range(part * n // parts, (part + 1) * n // parts):
             if masked and mask[i] == 0:
                 continue
-            key = ordered(keys[i])
+            key = _sortable(keys[i])
             counts[part, (key >> 16) + 0x8000] += 1
 
 
@@ -83,7 +85,7 @@ def _lower(keys, mask, masked, slots, counts):  # type: ignore[no-untyped-def]
         for i in range(part * n // parts, (part + 1) * n // parts):
             if masked and mask[i] == 0:
                 continue
-            key = ordered(keys[i])
+            key = _sortable(keys[i])
             slot = slots[(key >> 16) + 0x8000]
             if slot >= 0:
                 counts[part, slot, key & 0xFFFF] += 1
@@ -106,7 +108,7 @@ def tally(values: Tensor, *, mask: Tensor | None = None, log_range: tuple[float,
 
 @exclusive
 def percentiles(values: Tensor, ranks: Sequence[float], *, mask: Tensor | None = None) -> list[float]:
-    """The values below which `ranks` percent of all lie; see the reference."""
+    """The percentiles of the values; see the reference."""
     keys = array(values.to(torch.float32)).ravel().view(np.int32)
     inside, masked = _flat_mask(mask, values), mask is not None
     counts = np.zeros((PARTS, DIGITS), np.int64)
@@ -129,7 +131,7 @@ def percentiles(values: Tensor, ranks: Sequence[float], *, mask: Tensor | None =
 
 
 def _flat_mask(mask: Tensor | None, values: Tensor) -> Any:
-    """The mask of the values as bytes in a row; a bool tensor is not copied for it."""
+    """The mask as a flat array of bytes; a bool tensor is not copied."""
     if mask is None:
         return NO_MASK.ravel()
     check_shape("mask", mask, values.shape)
@@ -137,6 +139,6 @@ def _flat_mask(mask: Tensor | None, values: Tensor) -> Any:
 
 
 def _from_key(upper: int, lower: int) -> float:
-    """The number whose order-keeping form has these two halves."""
+    """The float32 number whose sortable integer has these upper and lower 16 bits."""
     key = np.int32(((upper - 0x8000) << 16) | lower)
     return float(np.int32(key ^ ((key >> np.int32(31)) & np.int32(0x7FFFFFFF))).view(np.float32))

@@ -1,13 +1,13 @@
-"""Plain PyTorch kernels for any device and float type: the definition of every operation.
+"""The definition of every operation, in plain PyTorch, for any device and floating-point type.
 
-Volumes are (D, H, W) in array order (z, y, x), displacements (3, D, H, W) in voxels, 2-D is D == 1.
+Volumes are (D, H, W) in array order (z, y, x); displacements are (3, D, H, W), in voxels. 2-D images have D = 1.
 """
 
 from warpfactor.kernels.reference.descent import adam, descend, norms, tile
 from warpfactor.kernels.reference.field import compose, invert, jacobian_determinant, resize, round_trip
 from warpfactor.kernels.reference.labels import sample_labels
 from warpfactor.kernels.reference.linear import affine_gradient, affine_moments
-from warpfactor.kernels.reference.lncc import lncc, lncc_room, lncc_spans
+from warpfactor.kernels.reference.lncc import lncc, lncc_plans
 from warpfactor.kernels.reference.mi import mi
 from warpfactor.kernels.reference.mse import mse
 from warpfactor.kernels.reference.sample import sample, sample_gradient
@@ -24,8 +24,7 @@ __all__ = [
     "invert",
     "jacobian_determinant",
     "lncc",
-    "lncc_room",
-    "lncc_spans",
+    "lncc_plans",
     "mi",
     "mse",
     "norms",
@@ -41,13 +40,3 @@ __all__ = [
     "tally",
     "tile",
 ]
-
-_lncc = lncc
-
-
-def lncc_plans(fixed, mask, *, radius, window, exact, floors):  # type: ignore
-    return (None,) * len(fixed)
-
-
-def lncc(*args, plan=None, **options):  # type: ignore
-    return _lncc(*args, **options)

@@ -1,9 +1,9 @@
-"""From gradient to step, voxel by voxel and in place: the factored Levenberg-Marquardt forms and Adam.
+"""From gradient g to step v at every voxel, in place: the factored Levenberg-Marquardt forms and Adam.
 
-Every function takes `weights`, one number per axis that says what a unit of length is along it: the descent works on
-ĝ = weights * g and its step v̂ comes back as v = weights * v̂, so that Σ g·v = Σ ĝ·v̂. With weights proportional to
-1 / spacing the descent is the same in every direction in millimetres. Each returns the largest |v̂| and -Σ ĝ·v̂,
-the decrease of the total that the linear model predicts for the full step.
+Every function takes `weights`, one factor per axis for the unit of length: it computes a step v̂ from ĝ = weights * g
+and writes v = weights * v̂, so that Σ g·v = Σ ĝ·v̂. With weights proportional to 1 / spacing, the step is isotropic in
+millimetres. Every function that makes a step returns the largest |v̂| and -Σ ĝ·v̂, the decrease of the total that the
+linear model predicts for the full step.
 """
 
 from collections.abc import Sequence
@@ -15,13 +15,13 @@ from warpfactor.kernels.reference.interpolate import exact_type, working_type
 from warpfactor.kernels.reference.match import total
 from warpfactor.kernels.reference.smooth import correlate
 
-FLOOR = 1e-5  # of λ in `tile`, in units of the trace: window sums in float32 carry no more digits than that
-TINY = 1e-30  # of λ in `tile`, where there is no gradient at all
+FLOOR = 1e-5  # least λ of `tile`, in units of the trace: window sums in float32 have no more digits than that
+TINY = 1e-30  # least λ of `tile` where there is no gradient at all
 
 
 @torch.no_grad()
 def norms(gradient: Tensor, weights: Sequence[float]) -> tuple[float, float, float]:
-    """Σ |ĝ|², Σ |ĝ| and the number of voxels that have a gradient."""
+    """Σ |ĝ|², Σ |ĝ| and the number of voxels with a gradient."""
     squares = _weighted(gradient, weights).square().sum(0)
     return total(squares), total(squares.sqrt()), total(squares > 0)
 
@@ -30,14 +30,14 @@ def norms(gradient: Tensor, weights: Sequence[float]) -> tuple[float, float, flo
 def descend(
     gradient: Tensor, *, form: str, damping: float, weights: Sequence[float], residual: float = 1.0
 ) -> tuple[float, float]:
-    """Gradient -> step, in place.
+    """Replace the gradient by a step that depends on the gradient at the same voxel only.
 
     Args:
         gradient: (3, D, H, W), overwritten with the step.
-        form: "pointwise" -r g / (|g|² + λ), paper eq. 5: (g gᵀ + λI)⁻¹ r g is a division by Sherman-Morrison;
-            "root" -r g / (|g| + √λ), the same with the square root of the rank-one block; "plain" -r g.
+        form: "pointwise" is -r g / (|g|² + λ) (paper eq. 5), which is -(g gᵀ + λI)⁻¹ r g by the Sherman-Morrison
+            formula; "root" is -r g / (|g| + √λ), the same with the square root of g gᵀ; "plain" is -r g.
         damping: λ.
-        weights: see the module.
+        weights: See the module.
         residual: r, the global residual of the paper's section 2.2.
     """
     g = _weighted(gradient, weights)
@@ -62,16 +62,16 @@ def tile(
     weights: Sequence[float],
     residual: float = 1.0,
 ) -> tuple[float, float]:
-    """Gradient -> step -(H + λI)⁻¹ r g, in place; H is the mean of g gᵀ over a window (paper eq. 6).
+    """Replace the gradient by the step -(H + λI)⁻¹ r g; H is the mean of g gᵀ over a window (paper eq. 6).
 
-    λ is never below a hundred-thousandth of H's trace, where the solve would amplify rounding.
+    λ is at least 1e-5 of the trace of H; with less the solution would amplify rounding errors.
 
     Args:
         gradient: (3, D, H, W), overwritten with the step.
-        size: edges k of the window along z, y, x: the voxels i - k // 2 to i + (k - 1) // 2, so an even one reaches one
-            voxel further back than ahead. It is cut at the border and divided by the voxels it has left.
+        size: Edges k of the window along z, y, x. It contains the voxels i - k // 2 to i + (k - 1) // 2, so a window of
+            even size reaches one voxel further back than ahead. At the border the mean is over the voxels that exist.
         damping: λ.
-        weights: see the module.
+        weights: See the module.
         residual: r, the global residual of the paper's section 2.2.
     """
     g = _weighted(gradient, weights)
@@ -95,15 +95,15 @@ def adam(
     epsilon: float,
     weights: Sequence[float],
 ) -> tuple[float, float]:
-    """Gradient -> step -m / (√s + ε), in place; the moments m and s are updated, with Adam's bias correction.
+    """Replace the gradient by Adam's step -m / (√s + ε), with bias correction, and update the moments m and s.
 
     Args:
         gradient: (3, D, H, W), overwritten with the step.
         first, second: (3, D, H, W), the moments m and s of ĝ.
-        number: of this step, from 1.
-        betas: decay of the two moments.
-        epsilon: added to the root of the second moment.
-        weights: see the module.
+        number: Number of this step, from 1.
+        betas: Decay rates of the two moments.
+        epsilon: ε.
+        weights: See the module.
     """
     g = _weighted(gradient, weights)
     first.mul_(betas[0]).add_(g, alpha=1 - betas[0])
@@ -128,7 +128,7 @@ def _weighted(field: Tensor, weights: Sequence[float]) -> Tensor:
 
 
 def _finish(gradient: Tensor, g: Tensor, step: Tensor, weights: Sequence[float]) -> tuple[float, float]:
-    """Write the step into the gradient's buffer; largest |v̂| and -Σ ĝ·v̂."""
+    """Write the step v to the gradient; returns the largest |v̂| and -Σ ĝ·v̂."""
     gradient.copy_(_weighted(step, weights))
     largest = step.square().sum(0).max().to(exact_type(step.device)).sqrt()
     return float(largest), -total((g * step).sum(0))

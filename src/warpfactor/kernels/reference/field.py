@@ -1,4 +1,4 @@
-"""Displacement fields in voxels of their own grid: compose, round trip, resize, Jacobian determinant, invert."""
+"""Operations on displacement fields, which are in voxels of their own grid."""
 
 from collections.abc import Sequence
 
@@ -16,8 +16,8 @@ from warpfactor.kernels.reference.smooth import central_difference
 
 Matrix = Sequence[Sequence[float]]
 
-FIXED_POINT = 10  # iterations of `invert` before it turns to Newton's direction
-SINGULAR = 1e-3  # determinants below this have no Newton direction
+FIXED_POINT = 10  # iterations of `invert` before it changes to Newton's method
+SINGULAR = 1e-3  # determinant below which Newton's method is not used
 
 
 @torch.no_grad()
@@ -37,11 +37,11 @@ def compose(warp: Tensor, step: Tensor, *, scale: float = 1.0, out: Tensor | Non
 
 @torch.no_grad()
 def round_trip(first: Tensor, second: Tensor, gram: Matrix) -> tuple[Tensor, Tensor]:
-    """How far "first, then second" takes a voxel from where it was, and which voxels are inside the grid in between.
+    """Distance of every voxel from its image under "first, then second", and whether it stays in the grid in between.
 
     Args:
         first, second: (3, D, H, W) displacements on one grid; `second` keeps its edge value beyond the border.
-        gram: 3x3 symmetric; eᵀ gram e is the squared length of a vector e in voxels.
+        gram: Symmetric 3x3 matrix; eᵀ gram e is the squared length of a vector e in voxels.
 
     Returns:
         (D, H, W) lengths of e = first(x) + second(x + first(x)); (D, H, W) bool, whether x + first(x) lies between the
@@ -58,7 +58,9 @@ def round_trip(first: Tensor, second: Tensor, gram: Matrix) -> tuple[Tensor, Ten
 
 @torch.no_grad()
 def resize(field: Tensor, shape: Sequence[int], scale: Sequence[float], offset: Sequence[float]) -> Tensor:
-    """(C, *shape): the value at index i is `field` at scale i + offset, linear, clamped to the edge.
+    """(C, *shape): the value at index i is that of `field` at scale i + offset, by linear interpolation.
+
+    Beyond the border the edge value holds.
 
     Args:
         field: (C, D, H, W).
@@ -80,9 +82,9 @@ def resize(field: Tensor, shape: Sequence[int], scale: Sequence[float], offset: 
 
 @torch.no_grad()
 def jacobian_determinant(displacement: Tensor) -> Tensor:
-    """det(I + du/dx), (D, H, W), by central differences (one-sided at the border).
+    """det(I + du/dx), (D, H, W), by central differences, which are one-sided at the border.
 
-    Depth one has no derivative along z, so the determinant is the 2-D one.
+    In 2-D (D = 1) there is no derivative along z, and the determinant is the 2-D one.
     """
     u = displacement.to(working_type(displacement))
     columns = [central_difference(u, axis) for axis in range(3)]
@@ -97,17 +99,18 @@ def jacobian_determinant(displacement: Tensor) -> Tensor:
 def invert(
     displacement: Tensor, *, start: Tensor | None = None, iterations: int = 50, tolerance: float = 1e-3
 ) -> tuple[Tensor, Tensor]:
-    """Inverse displacement v by v <- v - q d, d = v + u(x + v) at first, later Newton's direction; and what is left.
+    """Inverse displacement v, for which v(x) + u(x + v(x)) = 0, and the norm of what remains of that sum.
 
-    Every voxel keeps its best v; q is halved there when the residual did not fall and doubled again, up to one, when it
-    did. The fixed point is quick where u is gentle; Newton, d = (I + du/dx)⁻¹ (v + u(x + v)) with the slope of the
-    linear interpolant, serves the few voxels where u is steep.
+    Every voxel iterates v <- v - q d on its own and keeps its best v. The first iterations are those of a fixed point,
+    d = v + u(x + v), which is fast where u changes slowly. The later ones are Newton's, d = (I + du/dx)⁻¹ (v + u(x +
+    v)) with the derivative of the linear interpolant, for the few voxels where u is steep. The factor q is halved when
+    the residual did not decrease and doubled, up to one, when it did.
 
     Args:
         displacement: (3, D, H, W), u. Beyond the border it keeps its edge value.
-        start: First guess of v, left untouched; -u if None.
-        iterations: At most this many updates of v.
-        tolerance: A voxel is done when its residual is below it.
+        start: Initial v, which is not changed; -u if None.
+        iterations: Maximum number of updates of v.
+        tolerance: Residual below which a voxel has converged, in voxels.
 
     Returns:
         v (3, D, H, W) and its residual |v(x) + u(x + v(x))| (D, H, W), in voxels.
@@ -133,7 +136,7 @@ def invert(
 
 
 def _newton_direction(displacement: Tensor, inverse: Tensor, gap: Tensor) -> Tensor:
-    """(I + du/dx)⁻¹ gap, slope of the linear interpolant at x + inverse(x); gap itself where that is singular."""
+    """(I + du/dx)⁻¹ gap, with the derivative of the linear interpolant at x + inverse(x); gap itself if singular."""
     indices = voxel_indices(displacement.shape[1:], displacement.device)
     points = [index + v for index, v in zip(indices, inverse, strict=True)]
     slopes = torch.stack([interpolate_gradient(component, points)[1] for component in displacement])
@@ -146,6 +149,6 @@ def _newton_direction(displacement: Tensor, inverse: Tensor, gap: Tensor) -> Ten
 
 
 def _displaced(field: Tensor, displacement: Tensor) -> Tensor:
-    """field(x + displacement(x)), linear, edge values beyond the border."""
+    """field(x + displacement(x)), by linear interpolation; beyond the border the edge value holds."""
     indices = voxel_indices(displacement.shape[1:], displacement.device)
     return interpolate(field, [index + u for index, u in zip(indices, displacement, strict=True)])

@@ -1,4 +1,4 @@
-"""Linear interpolation at arbitrary points, its exact derivative, and the number types they use."""
+"""Linear interpolation at arbitrary points, its exact derivative, and the number types in which they are computed."""
 
 from collections.abc import Sequence
 
@@ -7,12 +7,12 @@ from torch import Tensor
 
 
 def exact_type(device: torch.device) -> torch.dtype:
-    """The type of coordinates and sums: float64, or float32 where the device (MPS) has no float64."""
+    """The type of coordinates and sums: float64, or float32 on a device that has no float64 (MPS)."""
     return torch.float32 if device.type == "mps" else torch.float64
 
 
 def working_type(*tensors: Tensor) -> torch.dtype:
-    """The widest type among the tensors, at least float32: half precision stores, it does not compute."""
+    """The widest type among the tensors, at least float32: half precision is for storage only."""
     widest = torch.float32
     for tensor in tensors:
         widest = torch.promote_types(widest, tensor.dtype)
@@ -20,7 +20,7 @@ def working_type(*tensors: Tensor) -> torch.dtype:
 
 
 def voxel_indices(shape: Sequence[int], device: torch.device) -> list[Tensor]:
-    """The index along each of the three axes, shaped to broadcast against (D, H, W)."""
+    """The voxel index along each of the three axes, in shapes that broadcast to (D, H, W)."""
     dtype = exact_type(device)
     return [
         torch.arange(n, dtype=dtype, device=device).reshape([-1 if a == axis else 1 for a in range(3)])
@@ -29,9 +29,9 @@ def voxel_indices(shape: Sequence[int], device: torch.device) -> list[Tensor]:
 
 
 def interpolate(images: Tensor, points: Sequence[Tensor]) -> Tensor:
-    """Linear interpolation of (C, D, H, W) at three coordinate maps, edge values beyond the border.
+    """(C, *points shape): linear interpolation of (C, D, H, W) images at points given by three coordinate maps.
 
-    Returns (C, *points shape), of the working type of `images`.
+    Beyond the border the edge value holds. The result has the working type of `images`.
     """
     values, fractions = _cells(images, points)
     for fraction in reversed(fractions):
@@ -40,13 +40,13 @@ def interpolate(images: Tensor, points: Sequence[Tensor]) -> Tensor:
 
 
 def interpolate_gradient(image: Tensor, points: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """Value and derivative with respect to the point of the linear interpolant of one (D, H, W) image.
+    """Value of the linear interpolant of a (D, H, W) image, and its derivative with respect to the point.
 
-    A point on a voxel takes the derivative of the cell above it (below it at the last voxel);
-    along an axis where the point lies beyond the border the derivative is zero.
+    At a voxel centre the derivative is that of the following cell, or of the preceding one at the last voxel. Along an
+    axis on which the point lies beyond the border the derivative is zero.
 
     Returns:
-        Value, shaped like a coordinate map, and derivative (3, *that shape).
+        Value, in the shape of a coordinate map, and derivative, (3, *that shape).
     """
     values, fractions = _cells(image[None], points)
     slopes: list[list[Tensor]] = []
@@ -61,7 +61,7 @@ def interpolate_gradient(image: Tensor, points: Sequence[Tensor]) -> tuple[Tenso
 
 
 def nearest(image: Tensor, points: Sequence[Tensor]) -> Tensor:
-    """The (D, H, W) image at floor(point + 0.5), edge values beyond the border."""
+    """The (D, H, W) image at floor(point + 0.5); beyond the border the edge value holds."""
     index: Tensor | int = 0
     for point, n in zip(points, image.shape, strict=True):
         index = index * n + (point + 0.5).floor_().clamp_(0, n - 1).long().clamp_(0, n - 1)
@@ -69,7 +69,7 @@ def nearest(image: Tensor, points: Sequence[Tensor]) -> Tensor:
 
 
 def _cells(images: Tensor, points: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-    """The eight corner values around each point (x changes fastest) and the fractions within the cell."""
+    """The values at the eight corners around each point (x changes fastest), and the fractions within the cell."""
     dtype = working_type(images)
     first: Tensor | int = 0
     offsets = [0]
@@ -79,7 +79,7 @@ def _cells(images: Tensor, points: Sequence[Tensor]) -> tuple[list[Tensor], list
         stride //= n
         clamped = point.clamp(0, n - 1)
         last_cell = max(n - 2, 0)
-        # The second clamp keeps the index of a NaN point legal; its fraction, and so the value, stays NaN.
+        # The second clamp keeps the index of a NaN point valid; its fraction, and thus the value, remains NaN.
         low = clamped.floor().clamp_(max=last_cell).long().clamp_(0, last_cell)
         first = first + low * stride
         fractions.append((clamped - low).to(dtype))

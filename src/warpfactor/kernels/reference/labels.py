@@ -1,4 +1,4 @@
-"""A label map at the points to which a displacement and an affine carry a grid: the corners of a cell vote."""
+"""Resampling of label maps: the label with the largest interpolation weight."""
 
 from collections.abc import Sequence
 
@@ -17,13 +17,15 @@ def sample_labels(
     shape: Sequence[int] | None = None,
     outside: float = 0.0,
 ) -> Tensor:
-    """The label whose corners around p weigh most in linear interpolation; of equals, that of the first corner.
+    """The label whose corners around p have the largest total weight in linear interpolation.
+
+    Among equal weights, the label of the first corner is taken.
 
     Args:
-        labels: (D, H, W) of any number type, which the result has too.
+        labels: (D, H, W), of any number type; the result has the same type.
         displacement: (3, *fixed shape), or None for the affine alone.
         matrix: (3, 4), fixed voxel index to moving voxel index; p is as in `sample`.
-        shape: Fixed shape, read only when there is no displacement.
+        shape: Fixed shape, used only without a displacement.
         outside: Label of points more than half a voxel beyond the outermost voxel centres.
     """
     if displacement is not None:

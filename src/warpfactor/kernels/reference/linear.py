@@ -1,4 +1,4 @@
-"""Sums over the voxels from which costs, gradients and Gauss-Newton matrices of an affine follow."""
+"""Sums over voxels from which the cost of an affine transform, its gradient and its Gauss-Newton matrix follow."""
 
 import torch
 from torch import Tensor
@@ -16,16 +16,16 @@ def affine_moments(
     fixed_mask: Tensor | None = None,
     moving_mask: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Sums over the voxels x with weight, with X = (z, y, x, 1) and n = dM/du (3,), the slope of the warped image.
+    """Sums over the voxels x that count, with X = (z, y, x, 1) and n = dM/du (3,), the gradient of the warped image.
 
-    An affine displacement u(x) = E X moves the warped image by n ⊗ X per entry of E (3, 4): these sums hold the
-    squared difference and the correlation of the images, their gradient by E and their Gauss-Newton matrix.
+    Under an affine displacement u(x) = E X, the derivative of M by E (3, 4) is n ⊗ X. The squared difference and the
+    correlation of the images, their gradients by E and their Gauss-Newton matrices follow from these sums.
 
     Args:
         fixed: (D, H, W), F.
         moving: (D, H, W), M.
         matrix: (3, 4), fixed voxel index to moving voxel index p.
-        fixed_mask, moving_mask: uint8 on their own grids; the weight is 1 where both, and p, are inside.
+        fixed_mask, moving_mask: uint8, each on its own grid; a voxel counts where both masks are not 0 and p is inside.
 
     Returns:
         (6,) sums of 1, F, M, F², M², F M; (3, 12) sums of n ⊗ X, F n ⊗ X, M n ⊗ X; (12, 12) sum of
@@ -46,8 +46,8 @@ def affine_moments(
 def affine_gradient(gradient: Tensor) -> tuple[Tensor, Tensor]:
     """Sums over the voxels of g ⊗ X and of (g ⊗ X)(g ⊗ X)ᵀ, with X = (z, y, x, 1).
 
-    The first is the derivative by E of a cost under an affine displacement u(x) = E X. The second, for a cost that is a
-    sum of log-likelihoods, is Fisher's information on E.
+    The first is the derivative of a cost by E under an affine displacement u(x) = E X. The second, for a cost that is a
+    sum of log-likelihoods, is the Fisher information of E.
 
     Args:
         gradient: (3, D, H, W), g = d cost / du.

@@ -1,4 +1,4 @@
-"""Local normalised cross-correlation: 1 - cc in a window around every voxel."""
+"""Local normalised cross-correlation (LNCC): 1 - cc in a window around every voxel."""
 
 import math
 from collections.abc import Sequence
@@ -12,29 +12,21 @@ from warpfactor.kernels.reference.match import Match, fixed_slope, match, total
 from warpfactor.kernels.reference.smooth import window_sum
 
 
-def lncc_room(
-    shape: Sequence[int], radius: Sequence[int], window: str = "box", spans: Sequence[object] | None = None
-) -> object:
-    """What `lncc` may use again in every call for a fixed image of that shape: here nothing, other backends have rings.
+def lncc_plans(
+    fixed: Tensor, mask: Tensor | None, *, radius: Sequence[int], window: str, exact: bool, floors: Sequence[float]
+) -> tuple[object, ...]:
+    """One plan per channel: what a backend prepares once per level to make the calls of `lncc` faster, here None.
+
+    A plan never changes the result beyond rounding. Plans of one call share memory: use them one after the other.
 
     Args:
-        shape: (D, H, W) of the fixed image.
-        radius, window: as in `lncc`.
-        spans: of every channel that it will be used for; without them it serves calls without spans.
+        fixed: (C, D, H, W).
+        mask: (D, H, W), 0 where a voxel does not count; None counts all.
+        radius, window: As in the calls of `lncc` for which the plan is made.
+        exact: As in these calls; with another value they are slower, not wrong.
+        floors: Per channel, `flat[0]` of these calls: the variance that a window of the fixed image must exceed.
     """
-    return None
-
-
-def lncc_spans(fixed: Tensor, mask: Tensor | None, *, radius: Sequence[int], flat: float, exact: bool = True) -> object:
-    """Where windows of the fixed image can count at all; made once for `lncc`, which is then faster, not different.
-
-    Args:
-        fixed, mask: as in `lncc`.
-        radius: of the window.
-        flat: variance that a window of the fixed image must exceed.
-        exact: as in the calls of `lncc` that it is for; another value makes those slower, not different.
-    """
-    return None
+    return (None,) * len(fixed)
 
 
 @torch.no_grad()
@@ -53,29 +45,27 @@ def lncc(
     gradient: Tensor | None = None,
     fixed_mask: Tensor | None = None,
     moving_mask: Tensor | None = None,
-    room: object = None,
-    spans: object = None,
+    plan: object | None = None,
 ) -> tuple[float, float]:
-    """(sum over V of 1 - cc, |V|); V: voxels with weight whose fixed window varies by more than flat[0].
+    """Sum of 1 - cc over the voxels V, and |V|; V contains the voxels that count whose fixed window has contrast.
 
-    cc = c² / (vF vM) or, signed, c / sqrt(vF vM), from the weighted variances and covariance in the window;
-    zero where the moving window varies by no more than flat[1].
+    cc = c² / (vF vM) or, signed, c / sqrt(vF vM), from the variances vF, vM and the covariance c of the voxels of the
+    window that count; cc = 0 where the moving window has no contrast.
 
     Args:
         fixed: (D, H, W), F.
         moving: (D, H, W), M.
         displacement: (3, *fixed shape), u.
         matrix: (3, 4), fixed voxel index plus displacement to moving voxel index p.
-        radius: Of the window, per axis z, y, x; it is cut at the border.
-        window: "box" weighs the window's voxels alike, "gaussian" with standard deviation (2 radius + 1) / 6.
-        squared: Squared (contrast may invert) or signed correlation.
-        exact: Whether the gradient sees every window that contains a voxel, or only the one centred on it.
-        symmetric: Replace dM/du by (dM/du + rho dF/dx) / 2 in the gradient, rho = sign(c) sqrt(vM / vF).
-        flat: Variances of fixed and moving at or below which a window has no contrast.
+        radius: Of the window, along z, y, x; at the border only the voxels that exist are used.
+        window: "box" gives all voxels the same weight, "gaussian" has standard deviation (2 radius + 1) / 6.
+        squared: Squared correlation, for which contrast may be inverted, or signed correlation.
+        exact: Whether the gradient takes all windows that contain a voxel into account, or only the one centred on it.
+        symmetric: Replace dM/du by (dM/du + rho dF/dx) / 2 in the gradient, with rho = sign(c) sqrt(vM / vF).
+        flat: Variances of the fixed and of the moving image at or below which a window has no contrast.
         gradient: (3, *fixed shape), overwritten with d total / du; None computes the value only.
-        fixed_mask, moving_mask: uint8 on their own grids; w is 1 where both, and p, are inside.
-        room: from `lncc_room`; without it a backend that needs one makes it in every call.
-        spans: from `lncc_spans` for the same fixed image, mask, radius and flat[0].
+        fixed_mask, moving_mask: uint8, each on its own grid; a voxel counts where both masks are not 0 and p is inside.
+        plan: From `lncc_plans` for the same fixed image, mask, window and flat[0]; None prepares anew in every call.
     """
     pair = match(fixed, moving, displacement, matrix, fixed_mask, moving_mask, gradient is not None)
     taps = [_taps(r, window) for r in radius]
@@ -92,7 +82,7 @@ def lncc(
 
 @dataclass(frozen=True)
 class _Statistics:
-    """Per window: weight n, means, variances, covariance; which count (V), which of these have contrast."""
+    """Per window: number of voxels n, means, variances, covariance; whether it is in V, and whether it has contrast."""
 
     n: Tensor
     mean_f: Tensor
@@ -114,7 +104,7 @@ def _taps(radius: int, window: str) -> list[float]:
 def _statistics(pair: Match, taps: Sequence[Sequence[float]], flat: tuple[float, float]) -> _Statistics:
     f, m = pair.fixed, pair.warped
     n, *sums = window_sum(torch.stack([pair.weight.to(f.dtype), f, m, f * f, m * m, f * m]), taps)
-    # A window whose voxels all lack weight has only zero sums; its centre is not in V.
+    # A window in which no voxel counts has zero sums; its centre is not in V.
     n = torch.where(n > 0, n, 1.0)
     mean_f, mean_m, ff, mm, fm = (window / n for window in sums)
     var_f, var_m, cov = ff - mean_f * mean_f, mm - mean_m * mean_m, fm - mean_f * mean_m
@@ -123,10 +113,10 @@ def _statistics(pair: Match, taps: Sequence[Sequence[float]], flat: tuple[float,
 
 
 def _force(pair: Match, s: _Statistics, scale: Tensor, squared: bool, taps: Sequence[Sequence[float]] | None) -> Tensor:
-    """d total / dM(y) = -w(y) sum over windows x of (k_xy / n_x) [a_x (F(y) - mF_x) - b_x (M(y) - mM_x)].
+    """d total / dM(y) = - sum over windows x of (k_xy / n_x) [a_x (F(y) - mF_x) - b_x (M(y) - mM_x)].
 
-    The bracket is linear in F(y) and M(y), so the sum over windows is three window sums of maps of x.
-    Without taps only the window x = y is taken, with k = 1.
+    k_xy is the weight of y in the window around x. The bracket is linear in F(y) and M(y), so that the sum follows from
+    window sums of three maps. Without taps only the window x = y is taken, with k = 1.
     """
     a = (2 * s.cov if squared else torch.ones_like(s.cov)) / scale / s.n
     a = torch.where(s.contrast, a, 0.0)
@@ -137,7 +127,7 @@ def _force(pair: Match, s: _Statistics, scale: Tensor, squared: bool, taps: Sequ
 
 
 def _symmetric_slope(slope: Tensor, fixed: Tensor, s: _Statistics) -> Tensor:
-    """(dM/du + rho dF/dx) / 2 where the window has contrast, plain dM/du elsewhere."""
+    """(dM/du + rho dF/dx) / 2 where the window has contrast, dM/du elsewhere."""
     ratio = torch.where(s.contrast, s.var_m / s.var_f, 0.0)
     rho = s.cov.sign() * ratio.sqrt()
     return torch.where(s.contrast, (slope + rho * fixed_slope(fixed)) / 2, slope)

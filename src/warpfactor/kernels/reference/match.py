@@ -1,4 +1,4 @@
-"""What every cost starts from: the two images voxel by voxel, which voxels count, and sums over them."""
+"""The first step of every metric: the warped image beside the fixed one, and the voxels that count."""
 
 from dataclasses import dataclass
 
@@ -18,12 +18,12 @@ from warpfactor.kernels.reference.smooth import central_difference
 
 @dataclass(frozen=True)
 class Match:
-    """The fixed image beside the moving image sampled on its grid.
+    """The fixed image and the moving image sampled on its grid.
 
     Attributes:
-        fixed, warped: (D, H, W) intensities, zero where the weight is zero.
-        weight: (D, H, W) bool: inside the moving image and both masks.
-        slope: (3, D, H, W) d warped / d displacement, zero where the weight is zero; None if not asked for.
+        fixed, warped: (D, H, W) intensities, zero where a voxel does not count.
+        weight: (D, H, W) bool, whether a voxel counts: it is inside the moving image and both masks.
+        slope: (3, D, H, W), d warped / d displacement, zero where a voxel does not count; None if it was not requested.
     """
 
     fixed: Tensor
@@ -41,9 +41,9 @@ def match(
     moving_mask: Tensor | None,
     with_slope: bool,
 ) -> Match:
-    """Samples the moving image (and its slope) and the masks; intensities without weight are set to zero.
+    """The match of two images under a displacement and an affine matrix.
 
-    Setting them, rather than multiplying, keeps what is under a mask out even if it is not a number.
+    Intensities of voxels that do not count are set to zero, not multiplied by zero: they may be NaN.
     """
     points = moving_points(moving, displacement, matrix, fixed.shape)
     weight = inside_image(points, moving)
@@ -67,11 +67,11 @@ def match(
 
 
 def fixed_slope(fixed: Tensor) -> Tensor:
-    """dF/dx, (3, D, H, W), by central differences in voxels."""
+    """dF/dx per voxel, (3, D, H, W), by central differences."""
     return torch.stack([central_difference(fixed.to(working_type(fixed)), axis) for axis in range(3)])
 
 
 def total(values: Tensor) -> float:
-    """Sum of (D, H, W): each plane in float64, then the planes in order."""
+    """Sum of (D, H, W) values: over each plane in float64, then over the planes in order."""
     planes: list[float] = values.sum(dim=(1, 2), dtype=exact_type(values.device)).tolist()
     return sum(planes, 0.0)

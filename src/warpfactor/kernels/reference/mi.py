@@ -1,4 +1,4 @@
-"""Mutual information of a Parzen-window joint histogram: log B - MI, natural logarithm."""
+"""Mutual information (MI) of a joint histogram with Parzen windows, in nats."""
 
 import math
 
@@ -23,9 +23,9 @@ def mi(
     fixed_mask: Tensor | None = None,
     moving_mask: Tensor | None = None,
 ) -> tuple[float, float]:
-    """(count (log B - MI), count): the voxels with weight vote in a histogram of B x B bins.
+    """N (log B - MI) and N, for the N voxels that count and a joint histogram of B x B bins.
 
-    The fixed intensity votes with a linear window on two bins, the moving one with a cubic B-spline on four.
+    A fixed intensity contributes to two bins with a linear window, a moving one to four with a cubic B-spline.
 
     Args:
         fixed: (D, H, W), F.
@@ -36,7 +36,7 @@ def mi(
         fixed_range, moving_range: Intensities at the ends of the histogram; values beyond are clipped.
         gradient: (3, *fixed shape), overwritten with d total / du, zero where M is clipped;
             None computes the value only.
-        fixed_mask, moving_mask: uint8 on their own grids; w is 1 where both, and p, are inside.
+        fixed_mask, moving_mask: uint8, each on its own grid; a voxel counts where both masks are not 0 and p is inside.
     """
     pair = match(fixed, moving, displacement, matrix, fixed_mask, moving_mask, gradient is not None)
     if gradient is not None:
@@ -50,7 +50,7 @@ def mi(
     p = _histogram(rows, row_weights, columns - 1, _cubic_window(fraction), bins) / count
     ratio = _log_ratio(p)
     if gradient is not None and pair.slope is not None:
-        # dMI/dp = log(p / (pf pm)) - 1, and the -1 drops out because the votes of a voxel sum to one.
+        # dMI/dp = log(p / (pf pm)) - 1, and the -1 has no effect because the weights of a voxel sum to one.
         score = torch.zeros_like(fraction)
         for i, row_weight in enumerate(row_weights):
             for j, vote_slope in enumerate(_cubic_slope(fraction)):
@@ -62,13 +62,13 @@ def mi(
 
 
 def _unit(values: Tensor, ends: tuple[float, float]) -> tuple[Tensor, Tensor]:
-    """Intensities mapped from their range to [0, 1], clipped, and where they were not clipped."""
+    """Intensities mapped from their range to [0, 1] and clipped, and where they were not clipped."""
     unit = (values.to(exact_type(values.device)) - ends[0]) / (ends[1] - ends[0])
     return unit.clamp(0, 1), (unit >= 0) & (unit <= 1)
 
 
 def _cell(position: Tensor, last: int) -> tuple[Tensor, Tensor]:
-    """floor(position), at most `last`, and the rest."""
+    """floor(position), at most `last`, and the remainder."""
     low = position.floor().clamp_(max=last)
     return low.long(), position - low
 
@@ -79,7 +79,7 @@ def _linear_window(unit: Tensor, bins: int) -> tuple[Tensor, list[Tensor]]:
 
 
 def _cubic_window(f: Tensor) -> list[Tensor]:
-    """The cubic B-spline's four values at distances f + 1, f, 1 - f, 2 - f."""
+    """The cubic B-spline at the distances f + 1, f, 1 - f, 2 - f."""
     return [
         (1 - f) ** 3 / 6,
         (3 * f**3 - 6 * f**2 + 4) / 6,
@@ -89,14 +89,14 @@ def _cubic_window(f: Tensor) -> list[Tensor]:
 
 
 def _cubic_slope(f: Tensor) -> list[Tensor]:
-    """The derivatives of the four values with respect to f."""
+    """The derivatives of the four values of `_cubic_window` by f."""
     return [-((1 - f) ** 2) / 2, (3 * f**2 - 4 * f) / 2, (-3 * f**2 + 2 * f + 1) / 2, f**2 / 2]
 
 
 def _histogram(
     rows: Tensor, row_weights: list[Tensor], columns: Tensor, column_weights: list[Tensor], bins: int
 ) -> Tensor:
-    """Joint histogram (fixed bins, moving bins); `rows` and `columns` are the first bins voted for."""
+    """Joint histogram (fixed bins, moving bins); `rows` and `columns` are the first bins of every voxel."""
     histogram = row_weights[0].new_zeros(bins * bins)
     for i, row_weight in enumerate(row_weights):
         for j, column_weight in enumerate(column_weights):

@@ -1,11 +1,11 @@
-"""Mean squared difference of intensities."""
+"""Squared difference of intensities."""
 
 import torch
 from torch import Tensor
 
 from warpfactor.kernels.reference.match import fixed_slope, match, total
 
-TINY = 1e-20  # keeps 0 / 0 at zero where neither residual nor slope is left
+TINY = 1e-20  # makes 0 / 0 zero where both the residual and the gradient are zero
 
 
 @torch.no_grad()
@@ -23,19 +23,19 @@ def mse(
     demons: float | None = None,
     lengths: tuple[float, float, float] = (1.0, 1.0, 1.0),
 ) -> tuple[float, float]:
-    """(sum of w r², sum of w), r = F - M(p), and d total / du = -2 w r dM/du, M being the moving image made alike.
+    """Sum of r² over the voxels that count, and their number; r = F - M(p), and d total / du = -2 r dM/du.
 
     Args:
         fixed: (D, H, W), F.
-        moving: (D, H, W); M is `alike[0]` times it plus `alike[1]`.
+        moving: (D, H, W); M is `alike[0]` times this image plus `alike[1]`.
         displacement: (3, *fixed shape), u.
         matrix: (3, 4), fixed voxel index plus displacement to moving voxel index p.
         gradient: (3, *fixed shape), overwritten with the gradient; None computes the value only.
-        fixed_mask, moving_mask: uint8 on their own grids; w is 1 where both, and p, are inside.
-        alike: Scale and shift that bring the moving image into the units of the fixed one.
+        fixed_mask, moving_mask: uint8, each on its own grid; a voxel counts where both masks are not 0 and p is inside.
+        alike: Scale and shift that convert the moving image to the units of the fixed one.
         symmetric: Replace dM/du by n = (dM/du + dF/dx) / 2 in the gradient.
-        demons: α > 0; instead of the gradient, write minus the demons force r n / (|n̂|² + α² r²) (paper eq. 9).
-        lengths: weights w of n̂ = w n in that force; the `plain` descent with the same weights then gives the step.
+        demons: α > 0; write minus the demons force r n / (|n̂|² + α² r²) (paper eq. 9) instead of the gradient.
+        lengths: Factors in n̂ = lengths * n; `descend` with form "plain" and the same weights then gives the step.
     """
     pair = match(fixed, moving, displacement, matrix, fixed_mask, moving_mask, gradient is not None)
     residual = torch.where(pair.weight, pair.fixed - (alike[0] * pair.warped + alike[1]), 0.0)

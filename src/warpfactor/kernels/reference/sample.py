@@ -1,4 +1,4 @@
-"""The moving image, and its derivative, at the points to which a displacement and an affine carry a grid."""
+"""The moving image, and its derivative, at the points to which a displacement and an affine matrix map a grid."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -25,7 +25,7 @@ def sample(
         image: (D, H, W) moving image.
         displacement: (3, *fixed shape), or None for the affine alone.
         matrix: (3, 4), fixed voxel index to moving voxel index.
-        shape: Fixed shape, read only when there is no displacement.
+        shape: Fixed shape, used only without a displacement.
         mode: Interpolation; "nearest" takes floor(p + 0.5).
         outside: Value of points more than half a voxel beyond the outermost voxel centres.
     """
@@ -68,7 +68,7 @@ def sample_gradient(
 def moving_points(image: Tensor, displacement: Tensor | None, matrix: Tensor, shape: Sequence[int]) -> list[Tensor]:
     """The three maps of p = matrix[:, :3] (index + displacement) + matrix[:, 3], in voxels of `image`.
 
-    When both grids have depth one there is no z to leave: p_z is zero.
+    If both grids have depth one, p_z is zero: points do not leave the plane.
     """
     indices = voxel_indices(shape, image.device)
     if displacement is not None:
@@ -82,7 +82,7 @@ def moving_points(image: Tensor, displacement: Tensor | None, matrix: Tensor, sh
 
 
 def inside_image(points: Sequence[Tensor], image: Tensor) -> Tensor:
-    """Where -0.5 <= p <= n - 0.5 on every axis: ITK's rule. False for points that are not numbers."""
+    """Where -0.5 <= p <= n - 0.5 on every axis, as in ITK; False for points that are NaN."""
     inside = torch.ones_like(points[0], dtype=torch.bool)
     for point, n in zip(points, image.shape, strict=True):
         inside &= (point >= -0.5) & (point <= n - 0.5)
@@ -90,6 +90,6 @@ def inside_image(points: Sequence[Tensor], image: Tensor) -> Tensor:
 
 
 def chain_rule(derivative: Tensor, matrix: Tensor) -> Tensor:
-    """d/du from d/dp: matrix[:, :3] transposed, applied to the (3, D, H, W) derivative."""
+    """Derivative by u from the (3, D, H, W) derivative by p: it is multiplied by the transpose of matrix[:, :3]."""
     linear = matrix[:, :3].to(device=derivative.device, dtype=derivative.dtype)
     return torch.einsum("ab,azyx->bzyx", linear, derivative)

@@ -1,4 +1,4 @@
-"""A smaller image over the same field of view."""
+"""Images on a smaller grid over the same field of view."""
 
 from collections.abc import Sequence
 
@@ -12,12 +12,12 @@ from warpfactor.kernels.reference.smooth import smooth_gaussian
 
 @torch.no_grad()
 def shrink(images: Tensor, shape: Sequence[int], sigma: Sequence[float]) -> Tensor:
-    """(C, *shape): the images, smoothed by a Gaussian, on a grid of another shape that spans the same field of view.
+    """(C, *shape): the images, smoothed by a Gaussian, on a grid of this shape over the same field of view.
 
     Args:
-        images: (C, D, H, W) of any number type, left untouched.
-        shape: The three lengths of the result, none above those of `images`.
-        sigma: Standard deviation in voxels of `images` along z, y, x; 0 leaves an axis alone.
+        images: (C, D, H, W), of any number type; they are not changed.
+        shape: The three sizes of the result, none of which exceeds that of `images`.
+        sigma: Standard deviation in voxels of `images` along z, y, x; axes with 0 are not smoothed.
     """
     factors = [n / m for n, m in zip(images.shape[1:], shape, strict=True)]
     smooth = smooth_gaussian(images.to(working_type(images), copy=True), sigma)

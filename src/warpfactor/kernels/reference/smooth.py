@@ -1,4 +1,4 @@
-"""Separable windows along the array axes: Gaussian and box smoothing, window sums, central differences."""
+"""Separable filters along the array axes: Gaussian and box smoothing, window sums, central differences."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -25,10 +25,10 @@ def smooth_gaussian(
 
     Args:
         field: (C, D, H, W).
-        sigma: Standard deviation in voxels along z, y, x; axes with 0 or of length one are left alone.
-        boundary: What lies beyond the border: the edge value or zero.
-        truncate: Taps reach to this many standard deviations.
-        tail: (share, ratio): this share of the taps along each axis is a Gaussian `ratio` times as wide.
+        sigma: Standard deviation in voxels along z, y, x; axes with 0, or of length one, are not smoothed.
+        boundary: What lies beyond the border: the edge value ("nearest") or zero ("zero").
+        truncate: Distance at which the filter ends, in standard deviations.
+        tail: (share, ratio): this share of the filter along each axis is a Gaussian `ratio` times as wide.
     """
     smoothed = field.to(working_type(field))
     for axis, s in enumerate(sigma):
@@ -41,7 +41,7 @@ def smooth_gaussian(
 def smooth_box(field: Tensor, radius: Sequence[int]) -> Tensor:
     """Mean of (C, D, H, W) over windows of 2 radius + 1 voxels per axis, in place; returns `field`.
 
-    A window that reaches beyond the border is cut there and divided by the voxels it has left.
+    At the border the mean is over the voxels that exist.
     """
     smoothed = field.to(working_type(field))
     for axis, r in enumerate(radius):
@@ -72,7 +72,7 @@ def correlate(field: Tensor, taps: Sequence[float], axis: int, boundary: Boundar
 
 
 def window_sum(field: Tensor, taps: Sequence[Sequence[float]]) -> Tensor:
-    """Weighted sums over the separable window with the given taps per axis, cut at the border."""
+    """Weighted sums over a separable window with these taps along z, y, x; values beyond the border count as zero."""
     for axis, line in enumerate(taps):
         field = correlate(field, line, axis, "zero")
     return field
@@ -81,7 +81,7 @@ def window_sum(field: Tensor, taps: Sequence[Sequence[float]]) -> Tensor:
 def central_difference(field: Tensor, axis: int) -> Tensor:
     """d field / d index along one array axis (0 = z) of (..., D, H, W).
 
-    Central inside, one-sided at the border, zero along an axis of length one.
+    The difference is one-sided at the border and zero along an axis of length one.
     """
     dim = axis - 3
     n = field.shape[dim]

@@ -1,4 +1,4 @@
-"""Figures of many values at once: how many there are, their extremes and sums, percentiles."""
+"""Statistics of many values: count, extremes, sums and percentiles."""
 
 from collections.abc import Sequence
 
@@ -14,9 +14,9 @@ def tally(values: Tensor, *, mask: Tensor | None = None, log_range: tuple[float,
     """Count, extremes and sums of the values where the mask is not zero.
 
     Args:
-        values: of any shape, floating-point.
-        mask: uint8 or bool of the same shape; None counts all.
-        log_range: Sum the natural logarithms of the values, clipped to this range, instead of the values.
+        values: Floating-point, of any shape.
+        mask: uint8 or bool, of the same shape; None counts all.
+        log_range: Clip the values to this range and sum their natural logarithms instead of the values.
     """
     chosen = _chosen(values, mask)
     if not chosen.numel():
@@ -35,12 +35,12 @@ def tally(values: Tensor, *, mask: Tensor | None = None, log_range: tuple[float,
 
 @torch.no_grad()
 def percentiles(values: Tensor, ranks: Sequence[float], *, mask: Tensor | None = None) -> list[float]:
-    """The values below which `ranks` percent of all lie, by linear interpolation between the two nearest.
+    """The percentiles of the values, by linear interpolation between the two nearest ones.
 
     Args:
-        values: of any shape, floating-point, none of them NaN.
-        ranks: from 0 to 100.
-        mask: uint8 or bool of the same shape, not zero at one voxel at least; None counts all.
+        values: Floating-point, of any shape; none may be NaN.
+        ranks: The percentages, from 0 to 100.
+        mask: uint8 or bool, of the same shape, not 0 for at least one value; None counts all.
     """
     ordered = _chosen(values, mask).sort().values
     found = []
@@ -52,7 +52,7 @@ def percentiles(values: Tensor, ranks: Sequence[float], *, mask: Tensor | None =
 
 
 def neighbours(count: int, rank: float) -> tuple[int, int, float]:
-    """Numbers of the two ordered values a percentile lies between, and how far it is from the first to the second."""
+    """Indices of the two sorted values between which a percentile lies, and its fraction between them."""
     place = rank / 100 * (count - 1)
     return int(place), min(int(place) + 1, count - 1), place - int(place)
 

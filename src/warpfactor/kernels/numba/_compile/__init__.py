@@ -1,1 +1,1 @@
-"""How the CPU kernels are compiled by Numba and kept on disk."""
+"""How the CPU kernels are compiled by Numba and stored on disk."""

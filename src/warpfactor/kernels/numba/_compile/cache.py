@@ -1,8 +1,12 @@
-"""Compiled kernels on disk: a file per kernel, signature and processor, found again while its sources stay the same.
+"""Compiled kernels on disk: one file per kernel, signature and processor, valid as long as its sources do not change.
 
-Numba's own cache has an index per kernel that two processes can overwrite for each other, and it does not notice when
-a kernel of another file that was compiled into this one has changed. Here nothing is shared: the name of a file says
-all that its content depends on, it appears whole or not at all, and whoever writes it writes the same.
+Numba's own cache has an index file per kernel that two processes can overwrite for each other, and it does not notice
+changes in other source files of which parts were compiled into the kernel. Here nothing is shared: the name of a file
+contains a digest of everything its content depends on, the content has a checksum, and the file is renamed into place,
+so that it is either complete or absent.
+
+This uses `CompileResult._reduce` and `_rebuild`, and replaces a dispatcher's `_cache`, as Numba's own cache does in
+versions 0.60 to 0.68. With a Numba that lacks them, kernels are stored in Numba's own cache.
 """
 
 from __future__ import annotations
@@ -15,7 +19,6 @@ import pickle
 import stat
 import sys
 import tempfile
-import threading
 import time
 import warnings
 from collections.abc import Callable
@@ -29,17 +32,17 @@ from numba.core.serialize import dumps
 from numba.misc.appdirs import AppDirs
 
 from warpfactor import __version__
-from warpfactor.kernels.numba._compile.digest import IMPORTED, are_steady, digest
+from warpfactor.kernels.numba._compile.digest import IMPORTED, source_digest, sources_are_unchanged
 
 SUFFIX = ".kernel"
-OUTDATED_SECONDS = 7 * 24 * 3600  # when files of other sources are removed; two checkouts may share a folder
-_DIGEST = hashlib.sha256().digest_size
-_own = Path(__file__).parent / "__pycache__"
-writing = threading.Lock()  # held while a file is written: who ends the process takes it first
+OUTDATED_SECONDS = 7 * 24 * 3600  # age at which files of other sources are removed; two checkouts may share a folder
+NUMBA_HAS_OUR_HOOKS = hasattr(CompileResult, "_reduce") and hasattr(CompileResult, "_rebuild")
+_CHECKSUM = hashlib.sha256().digest_size
+_package_folder = Path(__file__).parent / "__pycache__"
 
 
 class KernelCache:
-    """What Numba asks of the cache of one kernel."""
+    """The cache of one kernel, with the methods that Numba calls."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._module, self._name = function.__module__, function.__qualname__
@@ -49,10 +52,11 @@ class KernelCache:
         return str(folders()[0])
 
     def load_overload(self, signature: Any, target: Any) -> Any:
-        """The compiled kernel, or None if no folder has it or nobody knows which sources it should be of."""
-        if not are_steady():
+        """The compiled kernel; None if no folder has it, or if the sources changed while they were imported."""
+        if not sources_are_unchanged():
             return None
-        rtsys.initialize(target)  # all that loading needs; a refresh imports what a compiler needs, for half a second
+        # Loading needs no more than this. Refreshing the target, as Numba does, imports the compiler (half a second).
+        rtsys.initialize(target)
         name = self._file_name(signature, target.codegen())
         for folder in folders():
             payload = _read(folder / name)
@@ -61,41 +65,45 @@ class KernelCache:
         return None
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
-        """Keep a compiled kernel in the first folder that takes it.
+        """Store a compiled kernel in the first folder that can be written.
 
-        Not if the sources have changed: some modules may have been imported before, others after that.
+        Nothing is stored if the sources have changed since they were imported: the kernel may contain parts of both.
         """
-        if compiled.lifted or compiled.library.has_dynamic_globals or not are_steady() or digest() != IMPORTED:
+        if compiled.lifted or compiled.library.has_dynamic_globals:
+            return
+        if not sources_are_unchanged() or source_digest() != IMPORTED:
             return
         *parts, environments = compiled._reduce()
-        # One without constants is never looked at, and loading it imports what a compiler needs, for a quarter second.
+        # An environment without constants is never used, and loading one imports the compiler (a quarter of a second).
         payload = dumps((*parts, tuple(each for each in environments if each.consts)))
         name = self._file_name(signature, compiled.codegen)
         if not any(_write(folder / name, payload) for folder in folders()):
-            _warn_that_nothing_is_kept()
+            _warn_that_nothing_is_stored()
 
     def flush(self) -> None:
-        """Nothing: files of other sources are never read."""
+        """Do nothing: files of other sources are never read."""
 
     def _file_name(self, signature: Any, codegen: Any) -> str:
-        seen = f"{signature} {codegen.magic_tuple()} {importlib.metadata.version('llvmlite')} {_options()}"
-        call = hashlib.sha256(seen.encode()).hexdigest()[:16]
-        return f"{self._module.rpartition('.')[2]}.{self._name}-{IMPORTED[:16]}-{call}{SUFFIX}"
+        variant = f"{signature} {codegen.magic_tuple()} {importlib.metadata.version('llvmlite')} {_numba_options()}"
+        digest = hashlib.sha256(variant.encode()).hexdigest()[:16]
+        return f"{self._module.rpartition('.')[2]}.{self._name}-{IMPORTED[:16]}-{digest}{SUFFIX}"
 
 
-def _options() -> list[Any]:
-    """What the user can tell Numba that changes the code it makes."""
+def _numba_options() -> list[Any]:
+    """The settings of Numba that a user can change and that change the machine code."""
     return [vars(numba.config).get(name) for name in ("BOUNDSCHECK", "OPT", "DEBUGINFO_DEFAULT")]
 
 
-def kept(decorator: Callable[..., Any]) -> Callable[..., Any]:
-    """A Numba decorator whose kernels are kept on disk."""
+def cached(decorator: Callable[..., Any]) -> Callable[..., Any]:
+    """A decorator of Numba, changed so that its kernels are stored on disk."""
 
     def decorate(function: Callable[..., Any]) -> Any:
         dispatcher = decorator(function)
-        if hasattr(CompileResult, "_reduce") and hasattr(CompileResult, "_rebuild") and hasattr(dispatcher, "_cache"):
+        if not hasattr(dispatcher, "enable_caching"):  # with NUMBA_DISABLE_JIT it is the function itself
+            return dispatcher
+        if NUMBA_HAS_OUR_HOOKS and hasattr(dispatcher, "_cache"):
             dispatcher._cache = KernelCache(function)
-        elif hasattr(dispatcher, "enable_caching"):  # a Numba we do not know; with its JIT disabled there is neither
+        else:
             dispatcher.enable_caching()
         return dispatcher
 
@@ -104,51 +112,43 @@ def kept(decorator: Callable[..., Any]) -> Callable[..., Any]:
 
 @functools.cache
 def folders() -> tuple[Path, ...]:
-    """Where kernels are looked for, in order; they are written to the first that takes them.
+    """The folders in which kernels are searched, in order; they are stored in the first that can be written.
 
-    The folder that the user gave to Numba is the only one. Else the package's own, which can be filled when an image or
-    a shared installation is made and may be read-only afterwards; the user's cache; a private folder for temporary
-    files.
+    If NUMBA_CACHE_DIR is set, it is the only one. Otherwise these are the package's own folder, which can be filled
+    when a container image or a shared installation is made and may be read-only afterwards; the user's cache; and, if
+    neither can be written, a private folder for temporary files.
     """
     given = vars(numba.config)["CACHE_DIR"]
-    tag = f"warpfactor-{__version__}-{sys.implementation.cache_tag}-numba-{numba.__version__}"
+    versions = f"warpfactor-{__version__}-{sys.implementation.cache_tag}-numba-{numba.__version__}"
     if given:
-        return (Path(given).absolute() / tag,)
+        return (Path(given).absolute() / versions,)
     user = Path(AppDirs("warpfactor", False).user_cache_dir)
-    places = [_own, user] if user.is_absolute() else [_own]  # it is relative for a user without a home
-    if not any(_takes_files(place) for place in places):
+    places = [_package_folder]
+    if user.is_absolute():  # it is relative for a user without a home folder
+        places.append(user)
+    if not any(_is_writable(place) for place in places):
         places += _private_folders()
-    return tuple(place / tag for place in places)
+    return tuple(place / versions for place in places)
 
 
 def holdings() -> dict[Path, int]:
-    """How many kernels each folder has that can still be used."""
+    """For every folder, the number of stored kernels that this process can use."""
     pattern = f"*-{IMPORTED[:16]}-*{SUFFIX}"
-    return {folder: len(list(folder.glob(pattern))) if are_steady() else 0 for folder in folders()}
-
-
-def is_empty() -> bool:
-    """Whether no folder has a kernel that can be used, and one will take some."""
-    return not any(holdings().values()) and any(_takes_files(folder) for folder in folders())
+    return {folder: len(list(folder.glob(pattern))) if sources_are_unchanged() else 0 for folder in folders()}
 
 
 def _read(path: Path) -> bytes | None:
-    """What `_write` wrote; None if it is not there or not whole."""
+    """The payload that `_write` has written; None if the file is absent or damaged."""
     try:
         content = path.read_bytes()
     except OSError:
         return None
-    digest, payload = content[:_DIGEST], content[_DIGEST:]
-    return payload if hashlib.sha256(payload).digest() == digest else None
+    checksum, payload = content[:_CHECKSUM], content[_CHECKSUM:]
+    return payload if hashlib.sha256(payload).digest() == checksum else None
 
 
 def _write(path: Path, payload: bytes) -> bool:
-    """Whether the file could be written."""
-    with writing:
-        return _written(path, payload)
-
-
-def _written(path: Path, payload: bytes) -> bool:
+    """Write checksum and payload to a temporary file and rename it; returns whether that was possible."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent)
@@ -158,7 +158,7 @@ def _written(path: Path, payload: bytes) -> bool:
     try:
         with os.fdopen(handle, "wb") as stream:
             stream.write(hashlib.sha256(payload).digest() + payload)
-        temporary.chmod(0o644)  # others may read what an administrator compiled for them
+        temporary.chmod(0o644)  # other users may read what an administrator has compiled for them
         temporary.replace(path)
     except OSError:
         temporary.unlink(missing_ok=True)
@@ -168,17 +168,17 @@ def _written(path: Path, payload: bytes) -> bool:
 
 
 def _remove_outdated(path: Path) -> None:
-    """Remove old files of the same kernel that come from other sources."""
+    """Remove old files of the same kernel that were compiled from other sources."""
     kernel, sources, _ = path.name.rsplit("-", 2)
     for other in path.parent.glob(f"{kernel}-*{SUFFIX}"):
         try:
             if other.name.rsplit("-", 2)[1] != sources and time.time() - other.stat().st_mtime > OUTDATED_SECONDS:
                 other.unlink()
-        except OSError:  # another process was faster
+        except OSError:  # another process has removed it
             continue
 
 
-def _takes_files(folder: Path) -> bool:
+def _is_writable(folder: Path) -> bool:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:
@@ -187,8 +187,8 @@ def _takes_files(folder: Path) -> bool:
 
 
 def _private_folders() -> list[Path]:
-    """One folder for temporary files, if there is one that nobody else can write to; code is loaded from it."""
-    if not hasattr(os, "getuid"):  # Windows: the user's cache can always be written
+    """A folder among the system's temporary files, unless other users can write to it: code is loaded from there."""
+    if not hasattr(os, "getuid"):  # on Windows the user's cache can always be written
         return []
     folder = Path(tempfile.gettempdir()) / f"warpfactor-{os.getuid()}"
     try:
@@ -196,15 +196,15 @@ def _private_folders() -> list[Path]:
         found = folder.lstat()
     except OSError:
         return []
-    private = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
-    return [folder] if private else []
+    is_private = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
+    return [folder] if is_private else []
 
 
 @functools.cache
-def _warn_that_nothing_is_kept() -> None:
+def _warn_that_nothing_is_stored() -> None:
     warnings.warn(
-        "The compiled kernels cannot be kept, so every run compiles them again; "
-        "give a writable folder in the variable NUMBA_CACHE_DIR.",
+        "The compiled kernels cannot be stored, so every run compiles them again; "
+        "set the environment variable NUMBA_CACHE_DIR to a folder that can be written.",
         UserWarning,
         stacklevel=2,
     )

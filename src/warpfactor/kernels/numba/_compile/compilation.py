@@ -1,4 +1,4 @@
-"""Notice that kernels are compiled: a first run takes half a minute for it, later runs load them from disk."""
+"""Notice when kernels are compiled: the first run spends half a minute on it, later runs load them from disk."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 
 from numba.core import event
 
-KIND = "numba:compile"
+EVENT = "numba:compile"
 
 
 @dataclass
 class Compilations:
-    """Kernels that were compiled within a block, and the seconds it took; those inside others count with them."""
+    """The number of kernels that were compiled, with their parts, and the seconds this took."""
 
     count: int = 0
     seconds: float = 0.0
@@ -23,18 +23,20 @@ class Compilations:
 
 @contextmanager
 def counted() -> Iterator[Compilations]:
-    """Count what is compiled in the block."""
+    """Count the kernels that are compiled in the block."""
     found = Compilations()
-    with event.install_listener(KIND, _Counter(found)):
+    with event.install_listener(EVENT, _Counter(found)):
         yield found
 
 
 def tell_once(tell: Callable[[], None] | None) -> None:
-    """Have `tell` called when the next kernel has to be compiled, once; None calls it off."""
+    """Call `tell` when the next kernel has to be compiled, and never again; None cancels an earlier request."""
     _teller.tell = tell
 
 
 class _Counter(event.Listener):
+    """Counts outermost compilations: those of a kernel's parts are nested in its own."""
+
     def __init__(self, found: Compilations) -> None:
         self._found, self._depth, self._began = found, 0, 0.0
 
@@ -51,6 +53,8 @@ class _Counter(event.Listener):
 
 
 class _Teller(event.Listener):
+    """Calls `tell` at the start of the next compilation."""
+
     tell: Callable[[], None] | None = None
 
     def on_start(self, event: Any) -> None:
@@ -59,8 +63,8 @@ class _Teller(event.Listener):
             tell()
 
     def on_end(self, event: Any) -> None:
-        """Nothing is told at the end."""
+        """Do nothing: the end of a compilation is not announced."""
 
 
 _teller = _Teller()
-event.register(KIND, _teller)
+event.register(EVENT, _teller)

@@ -1,33 +1,37 @@
-"""What the kernels' sources were when the first of them was imported, and whether all that was imported is of them.
+"""A digest of the kernels' source files, under which compiled kernels are stored (cache.py).
 
-Compiled kernels are kept under a digest of the sources (cache.py). A file that is saved while a process imports would
-go with the wrong digest: old machine code would meet a new caller, which may read and write outside of an array.
-So the digest is taken before any other module of this package is read, and compared once all of them are.
+Any kernel may have parts of other files compiled into it, so there is one digest for all files. A file that is saved
+while a process imports the kernels would be stored under the wrong digest: later, old machine code would meet a new
+caller, and might read or write beyond the end of an array. The digest is therefore taken before any other module of
+this package is imported, and compared when all of them are.
 """
 
 import functools
 import hashlib
 from pathlib import Path
 
-SOURCES = Path(__file__).parents[2]  # all kernels
+SOURCES = Path(__file__).parents[2]  # the folder of all kernels
 
 
-def digest() -> str:
-    """Of the sources of all kernels: each may have others compiled into it."""
+def source_digest() -> str:
+    """SHA-256 of the names and contents of all source files, as hexadecimal text."""
     found = hashlib.sha256()
-    for path in sorted(SOURCES.rglob("*.py")):  # none if installed without sources: the version has to do
+    for path in sorted(SOURCES.rglob("*.py")):  # none, if the package is installed without its sources
         try:
             content = path.read_bytes()
-        except OSError:  # just being saved, or an editor's link to nowhere
+        except OSError:  # the file is being saved, or is an editor's link to a file that does not exist
             content = b"unreadable"
-        found.update(path.name.encode() + content)
+        found.update(path.relative_to(SOURCES).as_posix().encode() + content)
     return found.hexdigest()
 
 
-IMPORTED = digest()
+IMPORTED = source_digest()  # the digest of the sources that this process has imported
 
 
 @functools.cache
-def are_steady() -> bool:
-    """Whether the sources were the same before and after the kernels were imported; asked when they are."""
-    return digest() == IMPORTED
+def sources_are_unchanged() -> bool:
+    """Whether the source files were the same before and after the kernels were imported.
+
+    The package asks this when its import ends; later calls return the same answer.
+    """
+    return source_digest() == IMPORTED

@@ -1,11 +1,14 @@
-"""A kernel compiled as a whole: what it consists of is optimised and turned into machine code once, inside it.
+"""Options for Numba's decorators that compile a kernel as a whole, in less than half the time.
 
-Numba makes a library of every function that a kernel calls and of every layer around a parallel loop. It optimises each
-and makes machine code of it, together with all it calls, before it links it into the next one: the inner loops of LNCC
-five times over, for half of the time that compiling takes. Here all libraries but the kernel's own wait. They are
-linked as they are, and one is finished only if somebody asks for the address of a function in it.
+Numba makes a library of every function that a kernel calls, and of every layer around a parallel loop. It optimises
+each library, with everything it calls, and generates its machine code before it links it into the next one: the inner
+loops of LNCC five times over. With the options below, all libraries but the kernel's own are linked without being
+optimised, and are completed only if somebody asks for the address of a function in them. Compiling the ten kernels that
+a registration may use takes 40 s of processor time instead of 87, LNCC alone 12 instead of 35 (Numba 0.68.1), and the
+results are the same bit for bit.
 
-This knows Numba from the inside, so it is for the versions it was tried with; others compile as they always do.
+This relies on the inside of Numba 0.68: on methods of `JITCodeLibrary` and of the compiler, and on options that are not
+documented. With other versions, or if one of the methods is missing, the options are empty and Numba compiles as usual.
 """
 
 from __future__ import annotations
@@ -20,40 +23,51 @@ from llvmlite.binding import Linkage, parse_assembly
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 
-KNOWN = ("0.68.",)
-FROM_PYTHON = "_ZN7cpython"  # how Numba names what lets Python call a function
+TRIED_VERSIONS = ("0.68.",)
+NEEDED = {
+    JITCodeLibrary: (
+        "get_pointer_to_function",
+        "get_defined_functions",
+        "_ensure_finalized",
+        "_optimize_final_module",
+        "_finalize_final_module",
+        "_finalize_dynamic_globals",
+    ),
+    Compiler: ("_compile_core",),
+}
+PYTHON_WRAPPER = "_ZN7cpython"  # how the names of functions begin through which Python calls compiled code
 
 
 @ctypes.PYFUNCTYPE(*4 * [ctypes.c_void_p])
 def _refuse(*_: Any) -> None:
-    """What Python calls if it calls a part: to return nothing at all is a SystemError there."""
+    """Called if Python calls a part: returning NULL without an exception raises a SystemError there."""
 
 
 class Part(JITCodeLibrary):
-    """A library that is linked into others, and finished when somebody wants to call it; Python cannot."""
+    """A library that is linked into others as it is, and completed when one of its functions is to be called."""
 
-    _waits = False
+    _is_incomplete = False
 
     def get_pointer_to_function(self, name: str) -> Any:
         self._ensure_finalized()
-        if name.startswith(FROM_PYTHON):
+        if name.startswith(PYTHON_WRAPPER):
             return ctypes.cast(_refuse, ctypes.c_void_p).value
-        if self._waits and any(function.name == name for function in self.get_defined_functions()):
-            self._waits = False
+        if self._is_incomplete and any(function.name == name for function in self.get_defined_functions()):
+            self._is_incomplete = False
             super()._optimize_final_module()
             super()._finalize_final_module()
         return super().get_pointer_to_function(name)
 
     def _optimize_final_module(self) -> None:
-        """Not yet."""
+        """Do nothing yet."""
 
     def _finalize_final_module(self) -> None:
         self._finalize_dynamic_globals()
         self._define_environments()
-        self._finalized = self._waits = True
+        self._finalized = self._is_incomplete = True
 
     def _define_environments(self) -> None:
-        """Numba fills these variables right after this; libraries that are loaded later share them."""
+        """Define the variables for environments, which Numba sets right after this and which later libraries share."""
         names = [v.name for v in self._final_module.global_variables if v.linkage == Linkage.common]
         new = [name for name in names if not self._codegen._engine.is_symbol_defined(name)]
         if new:
@@ -62,18 +76,18 @@ class Part(JITCodeLibrary):
 
 
 class WholeCompiler(Compiler):
-    """Numba's compiler, for a kernel that is called from Python."""
+    """Numba's compiler for a kernel, which Python calls."""
 
     def _compile_core(self) -> Any:
         codegen = self.state.targetctx.codegen()
         self.state.library = codegen.create_library(self.state.func_id.func_qualname)
         self.state.library.enable_object_caching()
-        with _parts(codegen):
+        with _libraries_are_parts(codegen):
             return super()._compile_core()
 
 
 class PartCompiler(Compiler):
-    """Numba's compiler, for a function that kernels call."""
+    """Numba's compiler for a part of kernels."""
 
     def _compile_core(self) -> Any:
         self.state.library = Part(self.state.targetctx.codegen(), self.state.func_id.func_qualname)
@@ -81,8 +95,8 @@ class PartCompiler(Compiler):
 
 
 @contextmanager
-def _parts(codegen: Any) -> Iterator[None]:
-    """Libraries that are made in the block are parts; Numba's lock lets one thread compile at a time."""
+def _libraries_are_parts(codegen: Any) -> Iterator[None]:
+    """Make every library that is created in the block a `Part`; Numba's lock lets one thread compile at a time."""
     codegen.create_library = lambda name, **options: Part(codegen, name, **options)
     try:
         yield
@@ -90,14 +104,25 @@ def _parts(codegen: Any) -> Iterator[None]:
         del codegen.create_library
 
 
-# Options of Numba's decorators. The wrappers that are left out let C call a function, or Python. Few parts make arrays,
-# and in the others nobody counts who holds one: with two counts for every slice an interpolated row of 40 voxels takes
-# twice as long. Parts must not return arrays.
-is_known = numba.__version__.startswith(KNOWN)
-KERNEL: Any = {"pipeline_class": WholeCompiler, "no_cfunc_wrapper": True} if is_known else {}
-MAKER: Any = (
-    {"pipeline_class": PartCompiler, "no_cfunc_wrapper": True, "no_cpython_wrapper": True, "_nrt": True}
-    if is_known
-    else {}
-)
-PART: Any = {**MAKER, "_nrt": False} if is_known else {}
+def is_supported(version: str = numba.__version__) -> bool:
+    """Whether this version of Numba is one of those tried, and has the methods that are overridden or called."""
+    has_methods = all(hasattr(owner, name) for owner, names in NEEDED.items() for name in names)
+    return version.startswith(TRIED_VERSIONS) and has_methods
+
+
+# KERNEL is for functions that Python calls, PART for those that kernels call. A part has no wrappers for calls from C
+# and from Python, and it does not count references to arrays: with two counts for every slice, interpolating a row of
+# 40 voxels takes twice as long. A part therefore must not return an array. One that creates arrays has to count
+# references.
+KERNEL: Any = {}
+PART: Any = {}
+ALLOCATING_PART: Any = {}
+if is_supported():
+    KERNEL = {"pipeline_class": WholeCompiler, "no_cfunc_wrapper": True}
+    ALLOCATING_PART = {
+        "pipeline_class": PartCompiler,
+        "no_cfunc_wrapper": True,
+        "no_cpython_wrapper": True,
+        "_nrt": True,
+    }
+    PART = {**ALLOCATING_PART, "_nrt": False}

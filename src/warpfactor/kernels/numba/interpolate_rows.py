@@ -1,24 +1,26 @@
-"""One row of points in the moving image, and what is read there: the start of every kernel that interpolates.
+"""Linear interpolation of the moving image along one row of the fixed grid: values, and derivatives by u.
 
-A row is placed first (cell, fractions, weight), then the corners of its cells are fetched, then it is interpolated.
-Only fetching is not done on the vector unit: some processors gather more slowly than they load pairs. On a Zen 4, one
-thread, data in the cache, value and gradient take 3.5 ns a voxel against 5.4 when one loop reads and interpolates.
+This is done in three loops: compute the cell, the fractions and the weight of every point; read the corners of every
+cell; interpolate. Only reading the corners does not use the vector unit, since some processors gather more slowly than
+they load pairs. On one thread of a Zen 4, with the data in the cache, value and gradient take 3.5 ns per voxel; a
+single loop that reads and interpolates takes 5.4.
 """
 
 import numpy as np
 
-from warpfactor.kernels.numba._compile.jit import inline, offset, serial
+from warpfactor.kernels.numba._compile.jit import inline, serial, unsigned
 
-# Fractions along z, y, x; then 1 where the value changes along that axis, 0 in the rim that holds the edge value.
+# Fractions along z, y, x; then, per axis, 1 where the value changes along it and 0 beyond the outermost voxel centres,
+# where the edge value holds.
 PARTS = 6
-CHUNKS = 64  # of rows, in kernels that go through them one by one; a thread makes its buffers once for each
-NOTHING = np.float32(0.0)  # the value outside, for kernels that look at the weight
-NEAR = np.float32(0.5)  # ITK's rule: a point belongs to the image up to half a voxel beyond the outermost centres
+CHUNKS = 64  # into which kernels divide the rows of a volume; a thread allocates its buffers once per chunk
+ZERO = np.float32(0.0)
+HALF = np.float32(0.5)  # voxel beyond the outermost centres up to which a point is inside the image, as in ITK
 
 
 @inline
-def scratch(n):  # type: ignore[no-untyped-def]
-    """Buffers for a row of n points: cells (flat index of the lowest corner), parts, corners and lines to work in."""
+def row_buffers(n):  # type: ignore[no-untyped-def]
+    """Buffers for a row of n points: cells (flat index of the lowest corner), parts, corners and intermediate lines."""
     return (
         np.empty(n, np.uint32),
         np.empty((PARTS, n), np.float32),
@@ -29,7 +31,7 @@ def scratch(n):  # type: ignore[no-untyped-def]
 
 @inline
 def clamp(p, n):  # type: ignore[no-untyped-def]
-    """Coordinate held inside [0, n-1], its cell and its fraction; a NaN gives cell 0."""
+    """Coordinate clamped to [0, n - 1], its cell and its fraction; a NaN gives cell 0."""
     q = min(max(p, 0.0), n - 1.0)
     i = max(min(np.int32(q), np.int32(max(n - 2, 0))), np.int32(0))
     return q, i, np.float32(q - i)
@@ -37,7 +39,10 @@ def clamp(p, n):  # type: ignore[no-untyped-def]
 
 @serial
 def place_row(u0, u1, u2, A, z, y, x0, shape, cells, parts, weight):  # type: ignore[no-untyped-def]
-    """Place the points A (x + u(x)) of row (z, y) from x0 on in an image; weight 1 where they are inside it, else 0."""
+    """Compute cells, parts and weights of the points A (x + u(x)) of row (z, y), from x0 on, in an image of `shape`.
+
+    The weight is 1 where a point is inside the image and 0 elsewhere.
+    """
     d, h, w = shape
     cz = A[0, 0] * z + A[0, 1] * y + A[0, 3]
     cy = A[1, 0] * z + A[1, 1] * y + A[1, 3]
@@ -60,14 +65,14 @@ def place_row(u0, u1, u2, A, z, y, x0, shape, cells, parts, weight):  # type: ig
         kx[x] = one if px == qx else zero
         cells[x] = (iz * h + iy) * w + ix
         far = max(max(abs(pz - qz), abs(py - qy)), abs(px - qx))
-        weight[x] = one if far <= NEAR else zero
+        weight[x] = one if far <= HALF else zero
 
 
 @serial
 def mask_row(fmask, mmask, z, y, x0, stride, cells, parts, weight):  # type: ignore[no-untyped-def]
-    """Weight 0 where the fixed mask or the nearest voxel of the moving mask is off; one voxel stands for no mask.
+    """Set the weight to 0 where the fixed mask, or the moving mask at the nearest voxel, is 0.
 
-    The moving mask is one line, like the image that is interpolated.
+    The moving mask is flat, like the image that is interpolated. A mask of one voxel stands for none.
     """
     if fmask.size > 1:
         for x in range(weight.shape[0]):
@@ -76,29 +81,29 @@ def mask_row(fmask, mmask, z, y, x0, stride, cells, parts, weight):  # type: ign
         sz, sy, sx = stride
         for x in range(weight.shape[0]):
             b = np.int64(cells[x])
-            b += sz if parts[0, x] >= NEAR else 0
-            b += sy if parts[1, x] >= NEAR else 0
-            b += sx if parts[2, x] >= NEAR else 0
+            b += sz if parts[0, x] >= HALF else 0
+            b += sy if parts[1, x] >= HALF else 0
+            b += sx if parts[2, x] >= HALF else 0
             weight[x] = weight[x] if mmask[b] > 0 else np.float32(0.0)
 
 
 @serial
-def corner_row(flat, stride, cells, corners):  # type: ignore[no-untyped-def]
-    """The corners of every cell of a row: lines of pairs along x, at (z, y), (z, y + 1), (z + 1, y), (z + 1, y + 1)."""
-    sz, sy, sx = offset(stride[0]), offset(stride[1]), offset(stride[2])
-    if sx == offset(1):  # a constant, so that a pair is read at once
-        _fetch(flat, sz, sy, offset(1), cells, corners)
+def _read_corners(flat, stride, cells, corners):  # type: ignore[no-untyped-def]
+    """Read the corners of all cells: lines of pairs along x, at (z, y), (z, y + 1), (z + 1, y) and (z + 1, y + 1)."""
+    sz, sy, sx = unsigned(stride[0]), unsigned(stride[1]), unsigned(stride[2])
+    if sx == unsigned(1):  # as a constant, it lets the compiler read a pair at once
+        _read_pairs(flat, sz, sy, unsigned(1), cells, corners)
     else:
-        _fetch(flat, sz, sy, sx, cells, corners)
+        _read_pairs(flat, sz, sy, sx, cells, corners)
 
 
 @inline
-def _fetch(flat, sz, sy, sx, cells, corners):  # type: ignore[no-untyped-def]
-    """`corner_row` for a distance of neighbours along x."""
-    one = offset(1)
+def _read_pairs(flat, sz, sy, sx, cells, corners):  # type: ignore[no-untyped-def]
+    """`_read_corners` with the strides as separate numbers."""
+    one = unsigned(1)
     p, q, r, s = corners[0], corners[1], corners[2], corners[3]
-    for x in range(offset(cells.shape[0])):
-        i, b = x + x, offset(cells[x])
+    for x in range(unsigned(cells.shape[0])):
+        i, b = x + x, unsigned(cells[x])
         c = b + sz
         p[i], p[i + one] = np.float32(flat[b]), np.float32(flat[b + sx])
         q[i], q[i + one] = np.float32(flat[b + sy]), np.float32(flat[b + sy + sx])
@@ -107,10 +112,10 @@ def _fetch(flat, sz, sy, sx, cells, corners):  # type: ignore[no-untyped-def]
 
 
 @serial
-def along_row(corners, fx, values, slopes):  # type: ignore[no-untyped-def]
-    """Interpolate pairs of corners along x: the values and the differences of the pairs."""
-    one = offset(1)
-    for x in range(offset(values.shape[0])):
+def _interpolate_pairs(corners, fx, values, slopes):  # type: ignore[no-untyped-def]
+    """Interpolate the pairs of corners along x: their values, and their differences as slopes."""
+    one = unsigned(1)
+    for x in range(unsigned(values.shape[0])):
         i = x + x
         low = corners[i]
         slope = corners[i + one] - low
@@ -119,14 +124,14 @@ def along_row(corners, fx, values, slopes):  # type: ignore[no-untyped-def]
 
 
 @serial
-def value_row(flat, stride, room, weight, outside, out):  # type: ignore[no-untyped-def]
-    """Image values at the points of a row that `place_row` has placed; `outside` where the weight is zero."""
-    cells, parts, corners, lines = room
+def value_row(flat, stride, buffers, weight, outside, out):  # type: ignore[no-untyped-def]
+    """Image values at the points that `place_row` computed; `outside` where the weight is zero."""
+    cells, parts, corners, lines = buffers
     n = out.shape[0]
-    corner_row(flat, stride, cells[:n], corners)
+    _read_corners(flat, stride, cells[:n], corners)
     fz, fy, fx = parts[0], parts[1], parts[2]
     for k in range(4):
-        along_row(corners[k], fx, lines[k, :n], lines[4 + k, :n])
+        _interpolate_pairs(corners[k], fx, lines[k, :n], lines[4 + k, :n])
     v00, v01, v10, v11 = lines[0], lines[1], lines[2], lines[3]
     for x in range(n):
         e0 = v01[x] - v00[x]
@@ -137,23 +142,23 @@ def value_row(flat, stride, room, weight, outside, out):  # type: ignore[no-unty
 
 
 @serial
-def gradient_row(flat, stride, room, weight, B, outside, out, g0, g1, g2):  # type: ignore[no-untyped-def]
-    """As `value_row`, with the derivatives by the displacement; zero where the weight is zero.
+def gradient_row(flat, stride, buffers, weight, B, outside, out, g0, g1, g2):  # type: ignore[no-untyped-def]
+    """As `value_row`, with the derivatives by the displacement, which are zero where the weight is zero.
 
-    They are collected in `parts` and then written axis by axis. The axes of a field of 512³ are a power of two apart,
-    and a loop that writes to all three took 43 ns a voxel there against 12 at 496³, for the places in the cache that
-    they share.
+    The derivatives are collected in `parts` and then written component by component. The components of a field of
+    512³ lie a power of two apart and share places in the cache: a loop that wrote to all three took 43 ns per voxel
+    there, and 12 at 496³.
     """
-    cells, parts, corners, lines = room
+    cells, parts, corners, lines = buffers
     n = out.shape[0]
-    corner_row(flat, stride, cells[:n], corners)
+    _read_corners(flat, stride, cells[:n], corners)
     fz, fy, fx, kz, ky, kx = parts[0], parts[1], parts[2], parts[3], parts[4], parts[5]
     zz, zy, zx = B[0, 0], B[0, 1], B[0, 2]
     yz, yy, yx = B[1, 0], B[1, 1], B[1, 2]
     xz, xy, xx = B[2, 0], B[2, 1], B[2, 2]
     zero = np.float32(0.0)
     for k in range(4):
-        along_row(corners[k], fx, lines[k, :n], lines[4 + k, :n])
+        _interpolate_pairs(corners[k], fx, lines[k, :n], lines[4 + k, :n])
     v00, v01, v10, v11 = lines[0], lines[1], lines[2], lines[3]
     d00, d01, d10, d11 = lines[4], lines[5], lines[6], lines[7]
     for x in range(n):
@@ -178,27 +183,27 @@ def gradient_row(flat, stride, room, weight, B, outside, out, g0, g1, g2):  # ty
 
 
 @serial
-def sample_row(image, u, A, B, fmask, mmask, z, y, x0, want, outside, M, weight, room, grad):  # type: ignore[no-untyped-def]
-    """Warped values and weights of the voxels of row (z, y) from x0 on, and dM/du there if it is wanted.
+def sample_row(image, u, A, B, fmask, mmask, z, y, x0, want, outside, M, weight, buffers, grad):  # type: ignore[no-untyped-def]
+    """Warped values M and weights of row (z, y) for as many voxels as M holds, from x0 on; dM/du too if `want`.
 
-    They are as many as M holds. Where the weight is zero M gets the value `outside`. `image` is a `volume`.
+    Where the weight is zero, M gets the value `outside`. `image` comes from `arrays.volume`.
     """
     flat, shape, stride = image
-    cells, parts = room[0][: M.shape[0]], room[1]
+    cells, parts = buffers[0][: M.shape[0]], buffers[1]
     x1 = x0 + M.shape[0]
     u0, u1, u2 = u[0, z, y, x0:x1], u[1, z, y, x0:x1], u[2, z, y, x0:x1]
     place_row(u0, u1, u2, A, z, y, x0, shape, cells, parts, weight)
     mask_row(fmask, mmask, z, y, x0, stride, cells, parts, weight)
     if want:
         g0, g1, g2 = grad[0, z, y, x0:x1], grad[1, z, y, x0:x1], grad[2, z, y, x0:x1]
-        gradient_row(flat, stride, room, weight, B, outside, M, g0, g1, g2)
+        gradient_row(flat, stride, buffers, weight, B, outside, M, g0, g1, g2)
     else:
-        value_row(flat, stride, room, weight, outside, M)
+        value_row(flat, stride, buffers, weight, outside, M)
 
 
 @serial
 def symmetrize_row(F, z, y, rho, grad, x0, x1):  # type: ignore[no-untyped-def]
-    """dM/du <- (dM/du + rho dF/dx) / 2 for the voxels x0 <= x < x1 of a row, where rho is not zero."""
+    """Replace dM/du by (dM/du + rho dF/dx) / 2 for the voxels x0 <= x < x1 of a row where rho is not zero."""
     D, H, W = F.shape
     z0, z1 = max(z - 1, 0), min(z + 1, D - 1)
     y0, y1 = max(y - 1, 0), min(y + 1, H - 1)
@@ -208,7 +213,7 @@ def symmetrize_row(F, z, y, rho, grad, x0, x1):  # type: ignore[no-untyped-def]
     below, above, before, after = F[z0, y], F[z1, y], F[z, y0], F[z, y1]
     row = F[z, y]
     g0, g1, g2 = grad[0, z, y], grad[1, z, y], grad[2, z, y]
-    for x in range(offset(x0), offset(x1)):
+    for x in range(unsigned(x0), unsigned(x1)):
         q = rho[x]
         own = half if q != 0.0 else one
         g0[x] = own * g0[x] + q * kz * (np.float32(above[x]) - np.float32(below[x]))
@@ -216,7 +221,7 @@ def symmetrize_row(F, z, y, rho, grad, x0, x1):  # type: ignore[no-untyped-def]
         g2[x] = own * g2[x]
     quarter = np.float32(0.25)
     left, right, inner, ratio = row[:-2], row[2:], g2[1:-1], rho[1:-1]
-    for x in range(offset(max(x0 - 1, 0)), offset(max(min(x1, W - 1) - 1, 0))):
+    for x in range(unsigned(max(x0 - 1, 0)), unsigned(max(min(x1, W - 1) - 1, 0))):
         inner[x] += quarter * ratio[x] * (np.float32(right[x]) - np.float32(left[x]))
     if x0 == 0 and x0 < x1 and W > 1:
         g2[0] += half * rho[0] * (np.float32(row[1]) - np.float32(row[0]))
@@ -226,8 +231,8 @@ def symmetrize_row(F, z, y, rho, grad, x0, x1):  # type: ignore[no-untyped-def]
 
 @serial
 def multiply_row(force, grad, z, y, x0, x1):  # type: ignore[no-untyped-def]
-    """grad *= force along a row, axis by axis as in `gradient_row`."""
+    """grad *= force along a row, component by component for the reason given in `gradient_row`."""
     for k in range(3):
         line = grad[k, z, y]
-        for x in range(offset(x0), offset(x1)):
+        for x in range(unsigned(x0), unsigned(x1)):
             line[x] *= force[x]

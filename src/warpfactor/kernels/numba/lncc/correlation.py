@@ -1,18 +1,27 @@
-"""The pointwise part of LNCC: from the window sums of a row to its correlations, their adjoint maps and its force."""
+"""The pointwise part of LNCC along a row: from window sums to correlations, their adjoint maps, and forces.
+
+F and M are the fixed and the warped image, n the number of voxels of a window, mF, mM, vF, vM its means and variances
+and c its covariance. The derivative of the total by M(y) is a sum over the windows x that contain y:
+
+    force(y) = M(y) Σ b(x) - F(y) Σ a(x) - Σ (b(x) mM(x) - a(x) mF(x)),
+
+with a = 2 c / (n vF vM), or 1 / (n sqrt(vF vM)) for the signed correlation, and b = a c / vM. The three maps a, b and
+b mM - a mF are called adjoint maps; their sums over windows are taken as those of the images are.
+"""
 
 import numpy as np
 
-from warpfactor.kernels.numba._compile.jit import offset, serial
+from warpfactor.kernels.numba._compile.jit import serial, unsigned
 
-SUMS = 6  # w, wF, wM, wFF, wMM, wFM
-ADJOINTS = 3  # a, b and (b mM - a mF), each over n: the force is M box(b) - F box(a) - box(b mM - a mF)
+PRODUCTS = 6  # whose sums over a window are needed: 1, F, M, F², M², F M, of the voxels that count
+MAPS = 3  # adjoint maps: a, b, b mM - a mF
 
 
 @serial
 def correlate(sums, F, M, flat, flags, maps, rho, x0, x1):  # type: ignore[no-untyped-def]
-    """Correlation of one row of complete windows: adds up 1 - cc, fills the adjoint maps and the contrast ratio.
+    """Sum of 1 - cc over the windows of a row that count, and their number; fills the adjoint maps and `rho`.
 
-    Without the neighbourhood term the first adjoint map is the finished derivative by the warped value.
+    `rho` is sign(c) sqrt(vM / vF), 0 without contrast. If the gradient is not exact, the first map is the force itself.
     """
     _, squared, exact, _, _ = flags
     n, sF, sM, sFF, sMM, sFM = sums[0], sums[1], sums[2], sums[3], sums[4], sums[5]
@@ -20,7 +29,7 @@ def correlate(sums, F, M, flat, flags, maps, rho, x0, x1):  # type: ignore[no-un
     total = 0.0
     count = 0.0
     zero, one, two = np.float32(0.0), np.float32(1.0), np.float32(2.0)
-    for x in range(offset(x0), offset(x1)):
+    for x in range(unsigned(x0), unsigned(x1)):
         inv = 1.0 / max(n[x], 1e-9)
         mF = sF[x] * inv
         mM = sM[x] * inv
@@ -53,9 +62,9 @@ def correlate(sums, F, M, flat, flags, maps, rho, x0, x1):  # type: ignore[no-un
 
 @serial
 def force_row(sums, F, M, force, x0, x1):  # type: ignore[no-untyped-def]
-    """d total / dM along a row, from the window sums of the adjoint maps."""
+    """The derivative of the total by M along a row, from the window sums of the adjoint maps."""
     a, b, shift = sums[0], sums[1], sums[2]
-    for x in range(offset(x0), offset(x1)):
+    for x in range(unsigned(x0), unsigned(x1)):
         m = M[x]
         s = np.float32(m * b[x] - np.float32(F[x]) * a[x] - shift[x])
         force[x] = s if m == m else np.float32(0.0)
