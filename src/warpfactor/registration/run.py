@@ -21,7 +21,16 @@ from warpfactor.kernels.ops import Ops
 from warpfactor.measure.regularity import measure
 from warpfactor.recipebook.files import recipe as find_recipe
 from warpfactor.recipebook.recipe import Recipe
-from warpfactor.registration.inputs import Initial, Inputs, Spacing, check_weights, load_initial, load_mask, load_pair
+from warpfactor.registration.inputs import (
+    Initial,
+    Inputs,
+    Spacing,
+    check_weights,
+    load_initial,
+    load_landmarks,
+    load_mask,
+    load_pair,
+)
 from warpfactor.registration.resources import Clock, checked_device, limited_threads, peak_memory_mb, seeded, versions
 from warpfactor.registration.result import Registration, RunInfo
 from warpfactor.registration.sources import sources_of
@@ -32,6 +41,7 @@ from warpfactor.scene.scene import Scene
 from warpfactor.stages.greedy import run_greedy
 from warpfactor.stages.linear.stage import LinearSettings, run_linear
 from warpfactor.stages.stage import Ending, Progress, Stage, Watch
+from warpfactor.terms import Weighted
 
 
 def register(  # noqa: PLR0913 - the one function that takes every choice; all but the images have defaults
@@ -46,6 +56,8 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
     fixed_spacing_mm: Spacing = None,
     moving_spacing_mm: Spacing = None,
     channel_weights: Sequence[float] | None = None,
+    landmarks: Any = None,
+    landmarks_weight: float = 1.0,
     outside: float = 0.0,
     device: str | torch.device = "cpu",
     backend: str = "auto",
@@ -66,6 +78,9 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
             from its matrix; if it has a warp they are left out and the deformable stage goes on from that.
         fixed_spacing_mm, moving_spacing_mm: spacing of arrays along (z, y, x); 1 by default.
         channel_weights: weights of the channels in the deformable stage's metric; equal by default.
+        landmarks: corresponding points that guide the deformable stage: a CSV file (see `read_landmarks`), or a pair
+            (fixed, moving) of (N, 3) arrays, LPS mm.
+        landmarks_weight: how strongly they pull; 1 is as strongly as the images do around each landmark.
         outside: value of the warped image where there is no moving image.
         device, backend: where and by which kernels to compute; `warpfactor info` lists them.
         threads: maximum number of threads (default: all cores).
@@ -84,6 +99,7 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
         check_weights(chosen.deformable.channel_weights, inputs)
     ops = choice.load()
     start = load_initial(initial, inputs.fixed.grid, ops)
+    guides = load_landmarks(landmarks, landmarks_weight, inputs)
     sources = sources_of(fixed=fixed, moving=moving, fixed_mask=fixed_mask, moving_mask=moving_mask)
     del fixed, moving, fixed_mask, moving_mask, initial  # nothing here holds an image longer than it is needed
     clock.lap("read")
@@ -92,7 +108,7 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
         scene = _prepare(inputs, chosen, run)
         source = _Source(inputs.moving, inputs.fixed.grid, (inputs.fixed.name, inputs.moving.name))
         del inputs
-        found = _run_stages(scene, chosen, start, run)
+        found = _run_stages(scene, chosen, start, guides, run)
         del scene, start
         result = _finish(source, found, run, outside)
         return replace(result, run=replace(result.run, sources=sources))
@@ -197,7 +213,7 @@ def _prepare(inputs: Inputs, recipe: Recipe, run: _Run) -> Scene:
     return scene
 
 
-def _run_stages(scene: Scene, recipe: Recipe, start: Initial, run: _Run) -> _Found:
+def _run_stages(scene: Scene, recipe: Recipe, start: Initial, guides: Sequence[Weighted], run: _Run) -> _Found:
     linear = () if start.displacement is not None else recipe.linear
     aligned = _run_linear_stages(scene, linear, start.matrix, run)
     missing = (0.0, 0.0)
@@ -217,6 +233,7 @@ def _run_stages(scene: Scene, recipe: Recipe, start: Initial, run: _Run) -> _Fou
             ops=run.ops,
             affine=aligned.matrix,
             start=start.displacement,
+            guides=guides,
             watch=run.watch(),
         )
         stages = (*stages, stage)

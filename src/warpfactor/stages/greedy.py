@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -29,6 +29,7 @@ from warpfactor.stages.level import Carried, Iteration, LevelSolver
 from warpfactor.stages.settings import Deformable
 from warpfactor.stages.shading import without_shading
 from warpfactor.stages.stage import Ending, Event, Stage, Watch
+from warpfactor.terms import Sum, Weighted
 
 
 def run_greedy(
@@ -38,6 +39,7 @@ def run_greedy(
     ops: Ops,
     affine: Matrix | None = None,
     start: Tensor | None = None,
+    guides: Sequence[Weighted] = (),
     watch: Watch | None = None,
 ) -> tuple[Tensor | None, Stage]:
     """The warp u that minimises the cost of M(A(x + u(x))) against F(x), and how the stage went.
@@ -50,9 +52,12 @@ def run_greedy(
         ops: the operations of the images' device.
         affine: A, 4x4, LPS mm, fixed to moving world; None is the identity.
         start: (3, *fixed shape) displacement in voxels of the fixed grid to start from; None starts at zero.
+        guides: terms that are minimised together with the metric, such as landmarks.
         watch: who is told, and who may stop it.
     """
     watch = watch or Watch()
+    if guides:
+        settings = replace(settings, metric=Sum((Weighted(settings.metric), *guides)))
     through = np.eye(4) if affine is None else np.asarray(affine, dtype=np.float64)
     given = _checked_start(scene, start)
     cost_of = _full_cost(scene, settings, through, ops)

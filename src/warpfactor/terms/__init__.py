@@ -2,6 +2,7 @@
 
 from warpfactor.terms.base import Linearization, Prepared, Term
 from warpfactor.terms.custom import Custom
+from warpfactor.terms.landmarks import LandmarkTerm
 from warpfactor.terms.lncc import LNCC
 from warpfactor.terms.mi import MI
 from warpfactor.terms.mse import MSE
@@ -9,4 +10,16 @@ from warpfactor.terms.sum import Sum, Weighted
 
 METRICS = {"lncc": LNCC, "mse": MSE, "mi": MI}
 
-__all__ = ["LNCC", "METRICS", "MI", "MSE", "Custom", "Linearization", "Prepared", "Sum", "Term", "Weighted"]
+__all__ = [
+    "LNCC",
+    "METRICS",
+    "MI",
+    "MSE",
+    "Custom",
+    "LandmarkTerm",
+    "Linearization",
+    "Prepared",
+    "Sum",
+    "Term",
+    "Weighted",
+]

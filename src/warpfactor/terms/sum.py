@@ -28,11 +28,12 @@ class Weighted:
 
 @dataclass(frozen=True)
 class Sum:
-    """Weighted terms whose costs are added; each is a mean of its own, so that weights compare costs, not sizes.
+    """Weighted terms whose costs are added voxel by voxel.
+
+    Every term is of order one at a voxel where it counts, so that weights compare what voxels see.
 
     Attributes:
-        terms: at least one, of which one at least has a positive weight. The voxels of the first are what the sum
-            counts.
+        terms: at least one, of which one at least has a positive weight. The cost of the sum is per voxel of the first.
     """
 
     terms: tuple[Weighted, ...]
@@ -62,7 +63,7 @@ class _PreparedSum:
     spare: list[Tensor] = field(default_factory=list, compare=False)
 
     def linearize(self, displacement: Tensor, matrix: Tensor, gradient: Tensor | None = None) -> Linearization:
-        """The weighted sum of the costs; each gradient is divided by its own count before it is added."""
+        """The weighted sum of the totals, per voxel of the first term."""
         first, *others = zip(self.settings.terms, self.parts, strict=True)
         found = first[1].linearize(displacement, matrix, gradient)
         if gradient is not None:
@@ -72,9 +73,10 @@ class _PreparedSum:
         for weighted, prepared in others:
             buffer = None if gradient is None else spare_like(gradient, self.spare)
             more = prepared.linearize(displacement, matrix, buffer)
-            cost += weighted.weight * more.cost
-            residual += weighted.weight * more.residual
+            share = weighted.weight * more.count / found.count if found.count else 0.0
+            cost += share * more.cost
+            residual += share * more.residual
             parts.append((weighted.term.name, more.cost))
-            if gradient is not None and buffer is not None and more.count:
-                gradient.add_(buffer, alpha=weighted.weight * found.count / more.count)
+            if gradient is not None and buffer is not None:
+                gradient.add_(buffer, alpha=weighted.weight)
         return Linearization(cost, residual, found.count, tuple(parts))

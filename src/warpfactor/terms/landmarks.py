@@ -1,0 +1,186 @@
+"""Landmarks: corresponding points of the two images that the warp is to bring together."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from warpfactor.errors import InputError
+from warpfactor.geometry.grid import Grid, Points
+from warpfactor.kernels.ops import Ops
+from warpfactor.scene.levels import finest_spacing
+from warpfactor.scene.scene import Scene
+from warpfactor.terms.base import Linearization
+
+SPREAD = 3.0  # distances beyond so many times the median count less and less: a wrong landmark does not pull for ever
+REACH = 0.03  # of the fixed image's longest extent: SD of the neighbourhood that follows a landmark
+LEAST_REACH_VOX = 1.5
+LEAST_SCALE_VOX = 2.0  # of the coarsest axis: nobody places a landmark better than to a voxel
+CUT = 2.5  # SD at which a neighbourhood ends
+
+
+@dataclass(frozen=True)
+class LandmarkTerm:
+    """The distance between landmarks, as a robust cost between 0 and 1.
+
+    A landmark stands for the mean displacement of its neighbourhood, a Gaussian around it, and costs
+    d^2 / (d^2 + s^2) for each voxel of it, d being its distance in mm from where it should be. The scale s is measured
+    at the start of every level: three times the median distance, and at least two voxels.
+
+    Attributes:
+        fixed, moving: (N, 3) corresponding points, LPS mm, as tuples.
+        reach_mm: SD of the neighbourhood; by default 3 % of the fixed image's longest extent.
+    """
+
+    fixed: tuple[tuple[float, float, float], ...]
+    moving: tuple[tuple[float, float, float], ...]
+    reach_mm: float | None = None
+    name: str = "landmarks"
+
+    @classmethod
+    def of(cls, fixed: ArrayLike, moving: ArrayLike, *, reach_mm: float | None = None) -> LandmarkTerm:
+        """The term of two arrays of points, (N, 3) LPS mm each; (N, 2) for 2-D images."""
+        return cls(_as_tuples(fixed, "fixed"), _as_tuples(moving, "moving"), reach_mm)
+
+    def __post_init__(self) -> None:
+        if not self.fixed or len(self.fixed) != len(self.moving):
+            raise InputError(
+                f"There are {len(self.fixed)} fixed and {len(self.moving)} moving landmarks; "
+                "give the same number of both, and at least one pair."
+            )
+        if self.reach_mm is not None and not 0 < self.reach_mm < math.inf:
+            raise InputError(f"The reach of landmarks is {self.reach_mm:g} mm; it must be a positive number.")
+
+    @property
+    def sees_shading(self) -> bool:
+        return False
+
+    def check_inside(self, fixed: Grid, moving: Grid) -> None:
+        """InputError that names a landmark which lies outside its image."""
+        for side, grid, points in (("fixed", fixed, self.fixed), ("moving", moving, self.moving)):
+            index = grid.world_to_index(np.asarray(points))
+            outside = np.nonzero(~((index >= -0.5) & (index <= np.asarray(grid.shape) - 0.5)).all(axis=1))[0]
+            if outside.size:
+                number, point = int(outside[0]), points[int(outside[0])]
+                place = ", ".join(f"{value:g}" for value in point)
+                raise InputError(
+                    f"Landmark {number + 1} of {len(points)}, ({place}) mm, lies outside the {side} image; "
+                    "check that the points are LPS millimetres (RAS has other signs) and in the right columns."
+                )
+
+    def prepare(
+        self, scene: Scene, ops: Ops, *, level: int = 0, weights: tuple[float, ...] | None = None
+    ) -> _PreparedLandmarks:
+        """The landmarks in voxels of one level; the operations are PyTorch's, as the neighbourhoods are small."""
+        grid = scene.fixed.grid
+        extent = max(n * s for n, s in zip(grid.shape, grid.spacing_mm, strict=True))
+        reach = max(self.reach_mm or REACH * extent, LEAST_REACH_VOX * finest_spacing(grid))
+        index = grid.world_to_index(np.asarray(self.fixed))
+        places = tuple(_Neighbourhood.around(point, grid, reach, scene.device) for point in index)
+        goal = torch.as_tensor(np.asarray(self.moving), dtype=torch.float64)
+        return _PreparedLandmarks(
+            index=torch.as_tensor(index, dtype=torch.float64),
+            goal=goal,
+            places=places,
+            world=torch.tensor(scene.moving.grid.matrix[:3], dtype=torch.float64),
+            least_mm=LEAST_SCALE_VOX * max(s for s, n in zip(grid.spacing_mm, grid.shape, strict=True) if n > 1),
+        )
+
+
+@dataclass(frozen=True)
+class _Neighbourhood:
+    """The voxels that follow a landmark.
+
+    Attributes:
+        box: slices along z, y, x.
+        weight: Gaussian weights of its voxels, summing to one.
+        volume: the sum of the weights with the largest being one: how many voxels follow it fully.
+    """
+
+    box: tuple[slice, slice, slice]
+    weight: Tensor
+    volume: float
+
+    @classmethod
+    def around(cls, index: Points, grid: Grid, reach_mm: float, device: torch.device) -> _Neighbourhood:
+        """Of a continuous index (z, y, x) of a grid; an SD is `reach_mm` in every direction of space."""
+        box = []
+        for centre, n, spacing in zip(index, grid.shape, grid.spacing_mm, strict=True):
+            radius = CUT * reach_mm / spacing
+            nearest = min(max(round(float(centre)), 0), n - 1)
+            first = min(max(math.ceil(centre - radius), 0), nearest)
+            box.append(slice(first, max(min(math.floor(centre + radius), n - 1), nearest) + 1))
+        axes = [torch.arange(s.start, s.stop, dtype=torch.float64) - float(c) for s, c in zip(box, index, strict=True)]
+        apart = torch.stack(torch.meshgrid(*axes, indexing="ij"))
+        steps = torch.tensor(grid.matrix[:3, :3], dtype=torch.float64)
+        square = torch.einsum("wa,azyx->wzyx", steps, apart).square().sum(0)
+        weight = torch.exp(-square / (2 * reach_mm**2))
+        volume = float(weight.sum() / weight.max())
+        return cls((box[0], box[1], box[2]), (weight / weight.sum()).to(device, torch.float32), volume)
+
+
+@dataclass(frozen=True)
+class _PreparedLandmarks:
+    """The landmarks of one level.
+
+    Attributes:
+        index: (N, 3) fixed landmarks in voxels of the level.
+        goal: (N, 3) moving landmarks, LPS mm.
+        places: the neighbourhood of each.
+        world: (3, 4), moving voxel index to LPS mm.
+        least_mm: the least scale of the cost.
+        scale_mm: of the cost; measured at the first displacement that is asked for.
+    """
+
+    index: Tensor
+    goal: Tensor
+    places: tuple[_Neighbourhood, ...]
+    world: Tensor
+    least_mm: float
+    scale_mm: list[float] = field(default_factory=list)
+
+    def linearize(self, displacement: Tensor, matrix: Tensor, gradient: Tensor | None = None) -> Linearization:
+        """See Prepared.linearize; the voxels that count are those of the neighbourhoods."""
+        linear = matrix[:, :3].to("cpu", torch.float64)
+        steps = torch.stack([_mean(displacement, place) for place in self.places])
+        found = (self.index + steps) @ linear.T + matrix[:, 3].to("cpu", torch.float64)
+        apart = found @ self.world[:, :3].T + self.world[:, 3] - self.goal
+        square = apart.square().sum(1)
+        if not self.scale_mm:
+            self.scale_mm.append(max(SPREAD * float(square.median().sqrt()), self.least_mm))
+        limit = self.scale_mm[0] ** 2
+        volumes = torch.tensor([place.volume for place in self.places], dtype=torch.float64)
+        total, count = float((volumes * square / (square + limit)).sum()), float(volumes.sum())
+        if gradient is not None:
+            slope = (2 * volumes * limit / (square + limit) ** 2)[:, None] * apart
+            self._spread(slope @ (self.world[:, :3] @ linear), gradient)
+        return Linearization(total / count, total / count, count)
+
+    def _spread(self, forces: Tensor, gradient: Tensor) -> None:
+        """Overwrite the gradient with the forces on the landmarks, (N, 3), each spread over its neighbourhood."""
+        gradient.zero_()
+        for force, place in zip(forces.to(gradient.device, gradient.dtype), self.places, strict=True):
+            z, y, x = place.box
+            gradient[:, z, y, x] += force[:, None, None, None] * place.weight.to(gradient.dtype)
+        if gradient.shape[1] == 1:
+            gradient[0] = 0.0
+
+
+def _mean(displacement: Tensor, place: _Neighbourhood) -> Tensor:
+    """(3,) mean displacement of a neighbourhood, float64 on the CPU."""
+    z, y, x = place.box
+    part = displacement[:, z, y, x].to(torch.float64)
+    return (part * place.weight).sum(dim=(1, 2, 3)).cpu()
+
+
+def _as_tuples(points: ArrayLike, side: str) -> tuple[tuple[float, float, float], ...]:
+    given = np.atleast_2d(np.asarray(points, dtype=np.float64))
+    if given.ndim != 2 or given.shape[1] not in (2, 3) or not np.all(np.isfinite(given)):
+        raise InputError(f"The {side} landmarks have shape {given.shape}; give (N, 3) finite LPS millimetres.")
+    flat = given if given.shape[1] == 3 else np.c_[given, np.zeros(len(given))]
+    return tuple((float(x), float(y), float(z)) for x, y, z in flat)
