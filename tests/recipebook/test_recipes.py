@@ -50,7 +50,7 @@ def test_settings_are_replaced_together():
             "deformable.iterations": [5, 4],
             "deformable.metric": "mi",
             "deformable.metric.bins": 16,
-            "deformable.descent": "adam",
+            "deformable.optimizer": "adam",
             "linear.dof": "rigid",
             "linear.0.window": 9,
         },
@@ -60,7 +60,7 @@ def test_settings_are_replaced_together():
     assert changed.deformable.levels == (2, 1)
     assert changed.deformable.iterations == (5, 4)
     assert changed.deformable.metric == wf.MI(bins=16)
-    assert changed.deformable.descent.name == "adam"
+    assert changed.deformable.optimizer.name == "adam"
     assert changed.linear[0].dof == "rigid"
     assert changed.linear[0].window == 9
     assert wf.recipe("default").deformable.levels == (4, 2, 1)
@@ -95,9 +95,9 @@ def test_a_custom_loss_can_be_set_but_not_loaded():
         ("deformable.convergence.window", 2.5, "a whole number is meant"),
         ("deformable.metric.symmetric", 1, "true or false is meant"),
         ("deformable.units", 1, "a word is meant"),
-        ("deformable.descent.betas", [0.9], "2 values are meant"),
+        ("deformable.optimizer.betas", [0.9], "2 values are meant"),
         ("deformable.sigma_grad.x", 1, "it is a single value"),
-        ("deformable.descent", "adma", "Unknown optimizer 'adma'"),
+        ("deformable.optimizer", "adma", "Unknown optimizer 'adma'"),
         ("deformable.convergence", 3, "must be a table of settings"),
         ("deformable.metric", "ncc", "Metric 'ncc' is for linear stages only; deformable takes lncc, mse, mi"),
         ("linear.1.dof", "rigid", "counted from 0"),

@@ -1,16 +1,17 @@
 """A part of an image that is missing, filled with background: found, masked, said; ordinary pairs are left alone."""
 
 import functools
+import threading
 
 import numpy as np
 import pytest
 import torch
-from test_robustness import AXIS, SHAPES, brain, cut_of, dice, emptied, error, images_of, kept, labels_behind, truth
 
 import warpfactor as wf
+from damage import AXIS, SHAPES, brain, cut_of, dice, emptied, error, images_of, kept, labels_behind, truth
+from scenes import OPS, scene_of
 from warpfactor.scene.missing import LEAST, Lookout, without_background, without_gaps
-from warpfactor.scene.scene import make_scene, stored
-from warpfactor.stages.stage import run_linear
+from warpfactor.scene.prepare import stored
 
 HERE = np.eye(4)  # the phantom's images lie on each other as they are
 
@@ -31,7 +32,7 @@ def registered(dimension, side):
 @pytest.mark.parametrize("side", ["fixed", "moving"])
 def test_an_empty_third_is_found_to_the_voxel(dimension, side):
     images, lost = halves(dimension, side)
-    (gap,) = Lookout(make_scene(**images)).gaps(HERE)
+    (gap,) = Lookout(scene_of(**images)).gaps(HERE)
     assert gap.side == side
     assert 0.1 < gap.share < 0.5
     shown = images_of(truth(dimension))[side == "moving"].data[0] > 0.2
@@ -42,7 +43,7 @@ def test_an_empty_third_is_found_to_the_voxel(dimension, side):
 @pytest.mark.parametrize("dimension", SHAPES)
 def test_nothing_is_missing_from_ordinary_images(dimension):
     fixed, moving = images_of(truth(dimension))
-    lookout = Lookout(make_scene(fixed, moving))
+    lookout = Lookout(scene_of(fixed, moving))
     assert lookout.gaps(HERE) == lookout.smaller() == ()
     found = wf.register(fixed, moving)
     assert found.run.missing == (0.0, 0.0)
@@ -54,13 +55,13 @@ def test_a_crop_is_not_missing():
     fixed, moving = images_of(truth("3-D"))
     data = moving.data[:, :, : cut_of(moving, AXIS)].contiguous()
     cropped = wf.Image(data, wf.Grid(tuple(data.shape[1:]), moving.grid.matrix, 3), "crop")
-    assert Lookout(make_scene(fixed, cropped)).gaps(HERE) == ()
+    assert Lookout(scene_of(fixed, cropped)).gaps(HERE) == ()
 
 
 def test_an_image_with_a_mask_is_left_to_it():
     images, _ = halves("3-D", "moving")
     everything = wf.Image(torch.ones_like(images["moving"].data, dtype=torch.uint8), images["moving"].grid, "mask")
-    lookout = Lookout(make_scene(**images, moving_mask=everything))
+    lookout = Lookout(scene_of(**images, moving_mask=everything))
     assert lookout.gaps(HERE) == lookout.smaller() == ()
 
 
@@ -73,7 +74,7 @@ def test_a_mask_that_the_lattice_misses_shows_nothing(generator):
     thin[:, 41] = 1
     for masks in ({"fixed_mask": thin}, {"moving_mask": thin}, {"fixed_mask": thin, "moving_mask": thin}):
         given = {name: wf.Image(mask, grid, name) for name, mask in masks.items()}
-        lookout = Lookout(make_scene(*images, **given))
+        lookout = Lookout(scene_of(*images, **given))
         assert lookout.gaps(HERE) == lookout.smaller() == ()
 
 
@@ -86,7 +87,7 @@ def test_a_shape_of_one_value_misses_nothing():
         wf.Image(torch.from_numpy(100 * data)[None, None], wf.Grid.from_spacing((65, 65), 1.0))
         for data in (disc, opened)
     )
-    lookout = Lookout(make_scene(fixed, moving))
+    lookout = Lookout(scene_of(fixed, moving))
     assert lookout.gaps(HERE) == lookout.smaller() == ()
 
 
@@ -105,54 +106,54 @@ def test_no_background_no_gap():
     images, _ = halves("3-D", "moving")
     noise = 0.01 * torch.randn(images["moving"].data.shape, generator=torch.Generator().manual_seed(1))
     noisy = wf.Image(images["moving"].data + noise, images["moving"].grid, "noisy")
-    assert Lookout(make_scene(images["fixed"], noisy)).gaps(HERE) == ()
+    assert Lookout(scene_of(images["fixed"], noisy)).gaps(HERE) == ()
 
 
 @pytest.mark.parametrize("value", [-1024.0, 7.5])
 def test_any_background_will_do(value):
     images, _ = halves("3-D", "moving")
     raised = {name: wf.Image(100 * image.data + value, image.grid, name) for name, image in images.items()}
-    (gap,) = Lookout(make_scene(**raised)).gaps(HERE)
-    (plain,) = Lookout(make_scene(**images)).gaps(HERE)
+    (gap,) = Lookout(scene_of(**raised)).gaps(HERE)
+    (plain,) = Lookout(scene_of(**images)).gaps(HERE)
     assert gap.share == pytest.approx(plain.share, rel=0.01)  # faint voxels may be rounded to the background
 
 
 def test_lengths_have_no_unit():
     """A mouse and a man of the same shape are one."""
     images, _ = halves("3-D", "moving")
-    (plain,) = Lookout(make_scene(**images)).gaps(HERE)
+    (plain,) = Lookout(scene_of(**images)).gaps(HERE)
     small = {
         n: wf.Image(i.data, wf.Grid(i.grid.shape, np.diag([0.1] * 3 + [1]) @ i.grid.matrix, 3), n)
         for n, i in images.items()
     }
-    (gap,) = Lookout(make_scene(**small)).gaps(HERE)
+    (gap,) = Lookout(scene_of(**small)).gaps(HERE)
     assert gap.share == pytest.approx(plain.share)
 
 
 def test_channels_count_where_all_are_empty():
     images, _ = halves("3-D", "moving")
     both = {n: wf.Image(torch.cat([i.data, 1 + 2 * i.data]), i.grid, n) for n, i in images.items()}
-    (gap,) = Lookout(make_scene(**both)).gaps(HERE)
+    (gap,) = Lookout(scene_of(**both)).gaps(HERE)
     assert gap.share > LEAST
     whole = images_of(truth("3-D"))[1].data
     half = wf.Image(torch.cat([images["moving"].data, whole]), images["moving"].grid, "half")
     fixed = wf.Image(both["fixed"].data, both["fixed"].grid, "fixed")
-    assert Lookout(make_scene(fixed, half)).gaps(HERE) == ()
+    assert Lookout(scene_of(fixed, half)).gaps(HERE) == ()
 
 
 @pytest.mark.parametrize("side", ["fixed", "moving"])
 def test_a_masked_gap_is_as_if_the_user_had_masked_it(side):
     """Whole numbers stay whole numbers, and the image goes on smoothly into the gap."""
     images, _ = halves("3-D", side)
-    scene = make_scene(**images)
+    scene = scene_of(**images)
     (gap,) = Lookout(scene).gaps(HERE)
     valid = wf.Image((~gap.voxels)[None].to(torch.uint8), images[side].grid, "mask")
-    given = make_scene(**images, **{f"{side}_mask": valid})
+    given = scene_of(**images, **{f"{side}_mask": valid})
     for storage in ("float32", "int16"):
-        pair = without_gaps(stored(scene, storage), [gap]).pair
-        assert getattr(pair, side).dtype == getattr(torch, storage)
-        assert torch.equal(getattr(pair, f"{side}_mask"), valid.data[0])
-        ours, theirs = getattr(pair.single(), side), getattr(given.pair, side)
+        found = without_gaps(stored(scene, storage), [gap], OPS)
+        assert getattr(found, side).data.dtype == getattr(torch, storage)
+        assert torch.equal(getattr(found, side).mask, valid.data[0])
+        ours, theirs = getattr(found.single(), side).data, getattr(given, side).data
         inside = ~gap.voxels
         scale = theirs[0][inside].std() / ours[0][inside].std()  # they were standardised over other voxels
         shift = theirs[0][inside].mean() - scale * ours[0][inside].mean()
@@ -162,10 +163,10 @@ def test_a_masked_gap_is_as_if_the_user_had_masked_it(side):
 
 def test_without_background_what_has_its_value_does_not_count():
     images, lost = halves("3-D", "moving")
-    scene = make_scene(**images)
-    pair = without_background(scene, ["moving"]).pair
-    assert pair.fixed_mask is None
-    assert torch.equal(pair.moving_mask == 0, lost)  # the rest of this background is noise
+    scene = scene_of(**images)
+    found = without_background(scene, ["moving"], OPS)
+    assert found.fixed.mask is None
+    assert torch.equal(found.moving.mask == 0, lost)  # the rest of this background is noise
     assert without_background(scene, []) is scene
 
 
@@ -193,39 +194,19 @@ def test_the_result_says_what_was_missing():
     assert entries["warnings"] == [text]
 
 
-def test_ctrl_c_in_the_second_linear_run_leaves_a_result():
-    levels = []
+def test_stopping_in_the_second_linear_run_leaves_the_first():
+    levels, stop = [], threading.Event()
 
-    def stop(update):
-        levels.append(update.level)
-        if update.stage != "deformable" and levels[-1] > min(levels):  # coarse again
-            raise KeyboardInterrupt
+    def watch(event):
+        levels.append(event.level)
+        if event.stage != "deformable" and levels[-1] > min(levels):  # coarse again
+            stop.set()
 
     images, _ = halves("3-D", "moving")
-    found = wf.register(**images, progress=stop, keep_interrupted=True)
+    found = wf.register(**images, progress=watch, stop=stop)
     assert found.interrupted
     assert found.warp is None
     assert [stage.interrupted for stage in found.history] == [False]  # it is the first run's, which had ended
-    with pytest.raises(KeyboardInterrupt):
-        levels.clear()
-        wf.register(**images, progress=stop)
-
-
-def test_ctrl_c_before_the_second_linear_run_leaves_the_first(monkeypatch):
-    calls = []
-
-    def run(*args, **kwargs):
-        calls.append(args)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return run_linear(*args, **kwargs)
-
-    monkeypatch.setattr("warpfactor.registration.run.run_linear", run)
-    images, _ = halves("3-D", "moving")
-    found = wf.register(**images, initial=np.eye(4), keep_interrupted=True)
-    assert found.interrupted
-    assert found.run.missing[1] > 0
-    assert [stage.interrupted for stage in found.history] == [False]
 
 
 def test_a_given_mask_is_not_second_guessed():
@@ -254,4 +235,4 @@ def test_nothing_is_missing_from_brains_and_livers(data_dir):
     (fixed, _), (moving, _) = brain(data_dir, 1000), brain(data_dir, 1001)
     liver = [wf.read_image(data_dir / "liver" / f"s18_{name}.nii.gz") for name in ("fixed_exh", "moving_cyc_1_10")]
     for pair in ((fixed, moving), liver):
-        assert Lookout(make_scene(*pair)).gaps(wf.register(*pair, recipe="affine").affine.matrix) == ()
+        assert Lookout(scene_of(*pair)).gaps(wf.register(*pair, recipe="affine").affine.matrix) == ()

@@ -9,21 +9,23 @@ import numpy as np
 import pytest
 import torch
 
+from scenes import OPS, Stopper, align, scene_of
 from warpfactor.errors import InputError
 from warpfactor.geometry.grid import Grid
 from warpfactor.geometry.image import Image
 from warpfactor.io.images import read_image
 from warpfactor.kernels import numba as cpu
-from warpfactor.kernels import reference, select
+from warpfactor.kernels import reference
 from warpfactor.phantom import phantom
-from warpfactor.scene.scene import make_scene
+from warpfactor.scene.prepare import make_side
+from warpfactor.scene.scene import Scene
 from warpfactor.stages.linear.cost import METRICS, linear_cost
 from warpfactor.stages.linear.motion import MOTIONS, Motion, centre_of, restrict, strain
 from warpfactor.stages.linear.solve import Solver
-from warpfactor.stages.linear.stage import Levels, LinearSettings, register_linear
+from warpfactor.stages.linear.stage import Levels, LinearSettings
 from warpfactor.stages.linear.starts import Object, Overlap, axes_starts
+from warpfactor.stages.stage import Ending
 
-OPS = select("cpu")
 SHAPE = (48, 56, 48)
 SLICE = (1, 96, 80)
 SETTINGS = LinearSettings(levels=(4, 2, 1), iterations=(40, 40, 20))
@@ -69,7 +71,7 @@ def error_mm(found, truth, grid):
 
 def run(fixed, moving, settings=SETTINGS, **options):
     masks = {k: options.pop(k) for k in ("fixed_mask", "moving_mask") if k in options}
-    return register_linear(make_scene(fixed, moving, **masks), settings=settings, ops=OPS, **options)
+    return align(scene_of(fixed, moving, **masks), settings, **options)
 
 
 LINEAR = {
@@ -85,8 +87,7 @@ def test_known_transform_is_found(dof):
     fixed, moving, truth = carried(lambda grid: transform(LINEAR[dof], [9, -7, 5], grid))
     found = run(fixed, moving, replace(SETTINGS, dof=dof))
     assert error_mm(found.matrix, truth, fixed.grid) < 0.3
-    assert found.status
-    assert found.start in found.start_costs
+    assert found.stage.start in dict(found.stage.start_costs)
 
 
 @pytest.mark.parametrize("scale", [0.6, 1.5])
@@ -97,9 +98,9 @@ def test_slices_may_differ_in_size(scale, angle):
     fixed, moving, truth = carried(lambda grid: transform(linear, [9, -7, 0], grid), SLICE)
     found = run(fixed, moving)
     assert error_mm(found.matrix, truth, fixed.grid) < 0.3
-    assert found.start.startswith("size")
+    assert found.stage.start.startswith("size")
     rigid = run(fixed, moving, replace(SETTINGS, dof="rigid"))
-    assert not any(name.startswith("size") for name in rigid.start_costs)
+    assert not any(name.startswith("size") for name in dict(rigid.stage.start_costs))
 
 
 def test_a_single_pixel_has_no_size():
@@ -108,7 +109,7 @@ def test_a_single_pixel_has_no_size():
     bar[0, 3:7, 2:8] = 1
     for fixed, moving in ((bar, dot), (dot, bar), (dot, dot)):
         found = run(Image.from_array(fixed), Image.from_array(moving), replace(SETTINGS, levels=(1,), iterations=(5,)))
-        assert not any(name.startswith("size") for name in found.start_costs)
+        assert not any(name.startswith("size") for name in dict(found.stage.start_costs))
 
 
 @pytest.mark.parametrize("dof", MOTIONS)
@@ -189,12 +190,12 @@ def test_centre_of_mass_ignores_the_background_value():
     grid = Grid.from_spacing(SHAPE, 2.0)
     true_centre = grid.index_to_world(torch.nonzero(images.mask).numpy()).mean(axis=0)
     for image in (images.fixed, 2000 * images.fixed - 1000, 1 - images.fixed):
-        assert np.linalg.norm(Object.of(image[None], None, grid).centre - true_centre) < 4
+        assert np.linalg.norm(Object.of(make_side(Image(image[None], grid), None, "cpu", OPS)).centre - true_centre) < 4
 
 
 def test_principal_axes_hold_the_true_turn():
     fixed, moving, truth = carried(lambda grid: transform(rotation((1, 3, 2), 75), [0, 0, 0], grid), (40, 64, 52))
-    starts = axes_starts(Overlap.of(make_scene(fixed, moving)))
+    starts = axes_starts(Overlap.of(scene_of(fixed, moving)))
     assert all(np.isclose(np.linalg.det(s.matrix[:3, :3]), 1) for s in starts)
     assert min(error_mm(s.matrix, truth, fixed.grid) for s in starts) < 2
 
@@ -227,7 +228,7 @@ def test_given_start_is_used_and_brought_into_the_group():
     fixed, moving, truth = carried(lambda grid: transform(LINEAR["rigid"], [9, -7, 5], grid))
     start = truth @ transform(np.diag([1.05, 0.97, 1]) @ rotation((0, 1, 1), 4), [2, -1, 3], fixed.grid)
     found = run(fixed, moving, replace(SETTINGS, dof="rigid"), start=start)
-    assert found.start == "given"
+    assert found.stage.start == "given"
     assert error_mm(found.matrix, truth, fixed.grid) < 0.2
     assert np.abs(found.matrix[:3, :3].T @ found.matrix[:3, :3] - np.eye(3)).max() < 1e-10
 
@@ -243,7 +244,7 @@ def test_unrelated_images_do_not_collapse(rng):
     images = [Image.from_array(rng.standard_normal(grid.shape), grid=grid) for _ in range(2)]
     found = run(*images, LinearSettings(levels=(2, 1), iterations=(30, 30), metric="mse"))
     assert 0.3 < np.linalg.det(found.matrix[:3, :3]) < 3
-    assert found.overlap > 0.25
+    assert Overlap.of(scene_of(*images)).share(found.matrix) > 0.25
 
 
 def test_no_overlap_is_a_clear_error():
@@ -283,10 +284,10 @@ def test_history_tells_every_iteration():
     fixed, moving, _ = carried(lambda grid: transform(LINEAR["affine"], [9, -7, 5], grid))
     seen = []
     found = run(fixed, moving, progress=seen.append)
-    assert tuple(seen) == found.history
+    assert tuple(seen) == found.stage.history
     assert {r.level for r in seen} <= set(SETTINGS.levels)
     for level in SETTINGS.levels:
-        kept = [r.cost for r in seen if r.level == level and r.accepted and r.dof == "affine"]
+        kept = [r.cost for r in seen if r.level == level and r.accepted and r.stage == "affine"]
         assert kept == sorted(kept, reverse=True)
     assert all(a.seconds <= b.seconds for a, b in itertools.pairwise(seen))
 
@@ -300,9 +301,8 @@ def double_solver(metric, shape=(20, 22, 24)):
     shifted[:3, 3] = [5 if n > 1 else 0 for n in shape]
     small = Image(images.fixed[None], grid)
     fixed = resampled(small, Grid(inner.shape, grid.matrix @ shifted))
-    scene = make_scene(fixed, Image(images.moving[None], grid))
-    pair = replace(scene.pair, fixed=scene.pair.fixed.double(), moving=scene.pair.moving.double())
-    scene = replace(scene, pair=pair)
+    scene = scene_of(fixed, Image(images.moving[None], grid))
+    scene = Scene(*(replace(side, data=side.data.double()) for side in scene.sides))
     cost = linear_cost(scene, metric, reference, window=5, bins=16)
     return Solver(scene, cost, Overlap.of(scene), np.eye(4), 0.05, 1e-5)
 
@@ -311,7 +311,7 @@ def double_solver(metric, shape=(20, 22, 24)):
 @pytest.mark.parametrize("metric", METRICS)
 def test_gradient_is_the_derivative_of_the_cost(metric, shape):
     solver = double_solver(metric, shape)
-    grid = solver.scene.fixed_grid
+    grid = solver.scene.fixed.grid
     motion = Motion.on(grid, "affine", 1.0)
     count = len(motion.generators)
     assert count == (12 if shape[0] > 1 else 6)
@@ -352,35 +352,31 @@ def test_in_2d_nothing_couples_z(dof):
 def test_levels_that_were_made_before_change_nothing():
     made = still_phantom(SHAPE)
     grid = Grid.from_spacing(SHAPE, 2.0)
-    scene = make_scene(Image(made.fixed[None], grid), Image(made.moving[None].roll(2, 3), grid))
+    scene = scene_of(Image(made.fixed[None], grid), Image(made.moving[None].roll(2, 3), grid))
     levels = Levels.of(scene, SETTINGS, OPS)
     for start in (None, transform(np.eye(3), (3.0, 0.0, 0.0), grid)):
-        found = [register_linear(scene, settings=SETTINGS, ops=OPS, start=start, levels=k) for k in (levels, None)]
-        assert np.array_equal(found[0].matrix, found[1].matrix) and found[0].cost == found[1].cost
+        found = [align(scene, SETTINGS, start=start, levels=k) for k in (levels, None)]
+        assert np.array_equal(found[0].matrix, found[1].matrix)
+        assert found[0].stage.cost_after == found[1].stage.cost_after
 
 
 def test_the_cost_before_is_that_of_the_start():
     fixed, moving, _ = carried(lambda grid: transform(LINEAR["rigid"], [9, -7, 5], grid))
     found = run(fixed, moving, replace(SETTINGS, dof="rigid", levels=(4, 2), iterations=(20, 20)))
-    assert found.cost < found.cost_before
+    assert found.stage.cost_after < found.stage.cost_before
     again = run(fixed, moving, replace(SETTINGS, dof="rigid", levels=(4, 2), iterations=(0, 0)), start=found.matrix)
-    assert again.cost_before == pytest.approx(again.cost) == pytest.approx(found.cost)
+    assert again.stage.cost_before == pytest.approx(again.stage.cost_after) == pytest.approx(found.stage.cost_after)
 
 
-def test_an_interrupt_leaves_the_best_transform_if_asked():
+def test_stopping_leaves_the_best_transform_so_far():
     fixed, moving, truth = carried(lambda grid: transform(LINEAR["rigid"], [9, -7, 5], grid))
     settings = replace(SETTINGS, dof="rigid", levels=(4, 2), iterations=(20, 20))
 
-    def stop(record):
-        if record.level == 2:
-            raise KeyboardInterrupt
-
-    found = run(fixed, moving, settings, progress=stop, keep_interrupted=True)
-    assert found.interrupted
-    assert found.status.startswith("Interrupted")
+    stopper = Stopper(lambda event: event.level == 2)
+    found = run(fixed, moving, settings, progress=stopper, stop=stopper.stop)
+    assert found.stage.ending is Ending.INTERRUPTED
+    assert [event.level for event in found.stage.history].count(2) == 1
     assert error_mm(found.matrix, truth, fixed.grid) < 2
-    with pytest.raises(KeyboardInterrupt):
-        run(fixed, moving, settings, progress=stop)
 
 
 @pytest.mark.parametrize("shapes", [((7, 9, 11), (8, 7, 10)), ((1, 13, 9), (1, 11, 12))])
@@ -405,9 +401,9 @@ def test_cpu_sums_agree_with_the_reference(shapes, masked, generator):
 @pytest.mark.parametrize("metric", ["lncc", "mi"])
 def test_reference_kernels_find_the_same(metric):
     fixed, moving, _ = carried(lambda grid: transform(rotation((1, 0, 1), 5), [3, 2, 1], grid), (20, 20, 20))
-    scene = make_scene(fixed, moving)
+    scene = scene_of(fixed, moving)
     settings = LinearSettings(dof="rigid", metric=metric, levels=(1,), iterations=(6,), starts=("identity",))
-    found = [register_linear(scene, settings=settings, ops=ops).matrix for ops in (cpu, reference)]
+    found = [align(scene, settings, ops=ops).matrix for ops in (cpu, reference)]
     assert error_mm(*found, fixed.grid) < 0.02
 
 

@@ -4,14 +4,12 @@ import functools
 
 import pytest
 
-from warpfactor import kernels
+from scenes import scene_of, warp
 from warpfactor.geometry.image import Image
 from warpfactor.kernels import numba as cpu
 from warpfactor.measure import quality
-from warpfactor.optim import Descent, Paper, Trust
+from warpfactor.optim import SGD, Adam, Demons, Paper, Pointwise, Root, Tile, Trust
 from warpfactor.phantom import phantom
-from warpfactor.scene.scene import make_scene
-from warpfactor.stages.pyramid import register_deformable
 from warpfactor.stages.settings import Deformable
 from warpfactor.terms import LNCC, MI, MSE
 
@@ -24,12 +22,12 @@ METRICS = {
 }
 RELATIVE = Paper(initial=0.4, relative=True)
 OPTIMIZERS = {
-    "pointwise": {"descent": Descent("pointwise"), "damping": RELATIVE},
-    "tile": {"descent": Descent("tile", tile_size=3), "damping": RELATIVE},
-    "root": {"descent": Descent("root"), "damping": Trust(), "step": 1.0},
-    "adam": {"descent": Descent("adam"), "damping": RELATIVE, "step": 0.25},
-    "sgd": {"descent": Descent("sgd"), "damping": RELATIVE, "step": 0.5},
-    "demons": {"descent": Descent("demons"), "damping": RELATIVE},
+    "pointwise": {"optimizer": Pointwise(), "damping": RELATIVE},
+    "tile": {"optimizer": Tile(tile_size=3), "damping": RELATIVE},
+    "root": {"optimizer": Root(), "damping": Trust(), "step": 1.0},
+    "adam": {"optimizer": Adam(), "damping": RELATIVE, "step": 0.25},
+    "sgd": {"optimizer": SGD(), "damping": RELATIVE, "step": 0.5},
+    "demons": {"optimizer": Demons(), "damping": RELATIVE},
 }
 CASES = [(o, m) for o in OPTIMIZERS for m in METRICS if o != "demons" or m == "mse"]
 
@@ -37,13 +35,13 @@ CASES = [(o, m) for o in OPTIMIZERS for m in METRICS if o != "demons" or m == "m
 @functools.cache
 def pair(shape, contrast):
     truth = phantom(shape, contrast=contrast, bias=0.0, noise=0.02)
-    return truth, make_scene(Image.from_array(truth.fixed), Image.from_array(truth.moving))
+    return truth, scene_of(Image.from_array(truth.fixed), Image.from_array(truth.moving))
 
 
 def recover(shape, metric, contrast, **options):
     truth, scene = pair(shape, contrast)
     options = {"sigma_grad": 1.5, "sigma_warp": 0.5, "levels": (2, 1), "iterations": (80, 40), **options}
-    result = register_deformable(scene, Deformable(metric=metric, **options), ops=kernels.select("cpu"))
+    result = warp(scene, Deformable(metric=metric, **options))
     error = quality.displacement_error(result.displacement, truth.displacement, truth.mask)
     return result, error
 

@@ -8,26 +8,25 @@ from dataclasses import replace
 import pytest
 import torch
 
+from scenes import OPS, Stopper, scene_of, warp
 from warpfactor import kernels
 from warpfactor.errors import InputError
 from warpfactor.geometry.image import Image
 from warpfactor.kernels import numba as cpu
 from warpfactor.kernels import reference
 from warpfactor.measure import quality
-from warpfactor.optim import Convergence, Descent, Paper, Trust
+from warpfactor.optim import STEPS, Adam, Convergence, Demons, Paper, Trust
 from warpfactor.phantom import phantom
 from warpfactor.recipebook.table import RECIPES
-from warpfactor.scene.scene import make_scene
-from warpfactor.stages import greedy as deformable
-from warpfactor.stages.greedy import LevelSolver
-from warpfactor.stages.history import Status
-from warpfactor.stages.pyramid import REPEATED, register_deformable
+from warpfactor.scene.levels import Level
+from warpfactor.stages import level as levels
+from warpfactor.stages.level import LevelSolver
 from warpfactor.stages.settings import Deformable
+from warpfactor.stages.stage import Ending
 from warpfactor.terms import LNCC, MI, MSE, Custom
 
 QUICK = Deformable(levels=(2, 1), iterations=(12, 6), step=1.0, damping=Trust(initial=16, floor=16))
 PAPER = replace(RECIPES["paper"].deformable, levels=(2, 1), iterations=(30, 15))
-OPS = kernels.select("cpu")
 
 
 @functools.cache
@@ -39,11 +38,11 @@ def scene(**changes):
     pair = truth()
     data = {"fixed": pair.fixed, "moving": pair.moving, **changes}
     masks = {k: Image.from_array(data.pop(k)) for k in ("fixed_mask", "moving_mask") if k in data}
-    return make_scene(Image.from_array(data["fixed"]), Image.from_array(data["moving"]), **masks)
+    return scene_of(Image.from_array(data["fixed"]), Image.from_array(data["moving"]), **masks)
 
 
 def run(settings=QUICK, a_scene=None, **options):
-    return register_deformable(a_scene or scene(), settings, ops=OPS, **options)
+    return warp(a_scene or scene(), settings, **options)
 
 
 def error(result):
@@ -62,7 +61,7 @@ def test_history_has_a_record_per_iteration_and_the_cost_falls():
     assert costs[-1] < 0.8 * costs[0]
     assert all(b.seconds >= a.seconds for a, b in zip(result.records, result.records[1:], strict=False))
     assert all(0 < r.step_vox <= 1.0 for r in result.records if r.accepted)
-    assert result.status is Status.ITERATIONS
+    assert result.stage.ending is Ending.LIMIT
 
 
 def test_warm_start_begins_where_the_last_run_ended():
@@ -78,7 +77,7 @@ def test_affine_is_part_of_the_map_and_not_of_the_warp():
     pair = truth()
     shifted = Image.from_array(torch.roll(pair.moving, 4, dims=2))
     affine = [[1, 0, 0, 4.0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
-    result = register_deformable(make_scene(Image.from_array(pair.fixed), shifted), QUICK, ops=OPS, affine=affine)
+    result = warp(scene_of(Image.from_array(pair.fixed), shifted), QUICK, affine=affine)
     assert apart(result.displacement, run().displacement) < 0.1
 
 
@@ -86,21 +85,17 @@ def test_level_stops_early_when_the_cost_flattens():
     settings = replace(QUICK, iterations=(400, 6), convergence=Convergence(tolerance=0.01, window=6))
     result = run(settings)
     assert len([r for r in result.records if r.level == 2]) < 200
-    assert result.outcomes[0] == (2, "cost flattened")
+    assert result.stage.levels[0] == (2, Ending.CONVERGED)
 
 
 @pytest.mark.parametrize("damping", [Trust(initial=16, floor=16), Paper(initial=16, relative=True)])
-def test_interrupting_returns_a_good_warp_when_asked(damping):
-    def stop(record):
-        if record.level == 1 and record.iteration == 2:
-            raise KeyboardInterrupt
-
+def test_stopping_returns_the_best_warp_so_far(damping):
+    stopper = Stopper(lambda event: event.level == 1 and event.iteration == 2)
     settings = replace(QUICK, damping=damping)
-    result = run(settings, progress=stop, keep_interrupted=True)
-    assert result.status is Status.INTERRUPTED
+    result = run(settings, progress=stopper, stop=stopper.stop)
+    assert result.stage.ending is Ending.INTERRUPTED
+    assert max(r.iteration for r in result.records if r.level == 1) == 2
     assert error(result) < 0.8 * error(run(replace(settings, iterations=(0, 0))))
-    with pytest.raises(KeyboardInterrupt):
-        run(settings, progress=stop)
 
 
 def test_masked_voxels_do_not_matter():
@@ -122,7 +117,7 @@ def test_not_a_number_is_masked_and_counted():
     spoiled[:, 10:14, 10:14] = math.nan
     spoiled[:, 30, 30] = math.inf
     bad = scene(fixed=spoiled)
-    assert bad.nonfinite == (17, 0)
+    assert (bad.fixed.nonfinite, bad.moving.nonfinite) == (17, 0)
     result = run(a_scene=bad)
     assert torch.isfinite(result.displacement).all()
     assert error(result) < 1.3 * error(run())
@@ -132,7 +127,7 @@ def test_channels_are_weighted():
     pair = truth()
     useless = torch.rand(pair.fixed.shape, generator=torch.Generator().manual_seed(2))
     grid = Image.from_array(pair.fixed).grid
-    two = make_scene(
+    two = scene_of(
         Image.from_array(torch.stack([pair.fixed, useless]), grid=grid),
         Image.from_array(torch.stack([pair.moving, useless.flip(2)]), grid=grid),
     )
@@ -147,7 +142,7 @@ def test_own_loss_gives_the_built_in_result():
     settings = replace(QUICK, levels=(1,), iterations=(5,), damping=Paper(initial=16, relative=True))
     pair = truth()
     # One scale for both images, so that standardising them apart makes no difference.
-    same = make_scene(Image.from_array(pair.fixed), Image.from_array(pair.fixed.flip(2)))
+    same = scene_of(Image.from_array(pair.fixed), Image.from_array(pair.fixed.flip(2)))
     found = run(replace(settings, metric=own), same).displacement
     expected = run(replace(settings, metric=MSE()), same).displacement
     assert expected.abs().max() > 0.5
@@ -166,8 +161,8 @@ def test_paper_mode_takes_the_papers_step():
     Gradient of the sum of LNCC in coordinates from -1 to 1 without the neighbourhood term, smoothed, -r g / (|g|² + λ),
     divided by its largest vector if that is above one, times half a voxel of the longest axis times 0.75.
     """
-    pair = scene().pair
-    fixed, moving = pair.fixed[0].double(), pair.moving[0].double()
+    images = scene()
+    fixed, moving = images.fixed.data[0].double(), images.moving.data[0].double()
     zero = torch.zeros(3, *fixed.shape, dtype=torch.float64)
     matrix = torch.eye(4, dtype=torch.float64)[:3]
     g = torch.empty_like(zero)
@@ -185,8 +180,8 @@ def test_paper_mode_takes_the_papers_step():
 
 
 @pytest.mark.parametrize("name", ["adam", "sgd"])
-def test_descents_without_damping_reject_nothing(name):
-    records = run(replace(QUICK, descent=Descent(name), step=0.25)).records
+def test_steps_without_damping_reject_nothing(name):
+    records = run(replace(QUICK, optimizer=STEPS[name](), step=0.25)).records
     assert all(r.accepted for r in records)
     assert {r.damping for r in records} == {16.0}
 
@@ -198,29 +193,21 @@ def test_paper_mode_registers():
 
 
 def test_a_rising_cost_is_called_that():
-    assert run(replace(PAPER, iterations=(200, 100))).status is Status.ROSE
+    assert run(replace(PAPER, iterations=(200, 100))).stage.ending is Ending.ROSE
 
 
-def test_interrupting_between_levels_keeps_the_last_warp(monkeypatch):
-    real = LevelSolver.__init__
-
-    def stop(self, scene, matrix, settings, ops, level):
-        if level == 1:
-            raise KeyboardInterrupt
-        real(self, scene, matrix, settings, ops, level)
-
-    monkeypatch.setattr(LevelSolver, "__init__", stop)
-    result = run(keep_interrupted=True)
-    assert result.status is Status.INTERRUPTED
+def test_stopping_before_a_level_keeps_the_warp_of_the_last():
+    stopper = Stopper(lambda event: event.level == 2 and event.iteration == 11)
+    result = run(progress=stopper, stop=stopper.stop)
+    assert result.stage.ending is Ending.INTERRUPTED
+    assert {r.level for r in result.records} == {2}
     assert error(result) < 1.0
-    with pytest.raises(KeyboardInterrupt):
-        run()
 
 
 @pytest.mark.parametrize("name", ["pointwise", "root"])
 def test_own_loss_may_be_negative(name):
     own = Custom(lambda warped, fixed: (warped - fixed).square().mean() - 10)
-    settings = replace(QUICK, metric=own, descent=Descent(name), damping=Paper(initial=16, relative=True))
+    settings = replace(QUICK, metric=own, optimizer=STEPS[name](), damping=Paper(initial=16, relative=True))
     result = run(settings)
     coarse = [r.cost for r in result.records if r.level == 2]
     assert coarse[-1] < coarse[0]
@@ -230,7 +217,7 @@ def test_own_loss_without_a_gradient_is_named():
     same = Image.from_array(truth().fixed)
     own = Custom(lambda warped, fixed: (warped - fixed).square().sum().sqrt())
     with pytest.raises(InputError, match="gradient"):
-        run(replace(QUICK, metric=own), make_scene(same, same))
+        run(replace(QUICK, metric=own), scene_of(same, same))
 
 
 @pytest.mark.parametrize("value", [1e3, 1e6])
@@ -296,7 +283,7 @@ def test_a_last_step_that_is_rejected_is_recorded():
 
 def test_lm_allocates_one_field_besides_the_warp_and_rejection_one_more(monkeypatch):
     made = []
-    for place, name in ((torch, "empty_like"), (deformable, "field_like")):
+    for place, name in ((torch, "empty_like"), (levels, "field_like")):
         real = getattr(place, name)
         watched = lambda t, real=real, **k: made.append(tuple(t.shape)) or real(t, **k)  # noqa: E731
         monkeypatch.setattr(place, name, watched)
@@ -309,13 +296,13 @@ def test_lm_allocates_one_field_besides_the_warp_and_rejection_one_more(monkeypa
 
 def test_levels_too_coarse_for_a_small_image_are_left_out():
     result = run(replace(QUICK, levels=(16, 8, 1), iterations=(5, 5, 5)))
-    assert result.outcomes[0] == (16, REPEATED)
+    assert result.stage.levels[0] == (16, Ending.SKIPPED)
     assert {r.level for r in result.records} == {8, 1}
 
 
 def test_image_smaller_than_the_window_works():
     pair = phantom((1, 16, 16), bias=0.0)
-    small = make_scene(Image.from_array(pair.fixed), Image.from_array(pair.moving))
+    small = scene_of(Image.from_array(pair.fixed), Image.from_array(pair.moving))
     result = run(replace(QUICK, metric=LNCC(31), levels=(1,), iterations=(5,)), small)
     assert result.records[-1].cost < result.records[0].cost
 
@@ -325,7 +312,7 @@ def test_other_number_types_are_taken(dtype):
     pair = truth()
     fixed, moving = (Image.from_array((200 * x.clamp(0, 1)).to(dtype)) for x in (pair.fixed, pair.moving))
     assert fixed.data.dtype == torch.float32
-    make_scene(fixed, moving)
+    scene_of(fixed, moving)
 
 
 @pytest.mark.parametrize(
@@ -351,7 +338,7 @@ def test_different_numbers_of_channels_are_refused():
     grid = Image.from_array(pair.fixed).grid
     two = Image.from_array(torch.stack([pair.fixed, pair.fixed]), grid=grid)
     with pytest.raises(InputError, match="channels"):
-        make_scene(two, Image.from_array(pair.moving))
+        scene_of(two, Image.from_array(pair.moving))
 
 
 def test_images_without_overlap_are_refused():
@@ -376,10 +363,9 @@ def test_bad_start_is_refused(start):
         lambda: Deformable(units="inches"),
         lambda: Deformable(smoothing="none"),
         lambda: Deformable(tail=(2.0, 4.0)),
-        lambda: Deformable(descent=Descent("demons")),
-        lambda: Descent("newton"),
-        lambda: Descent("demons", alpha=0.0),
-        lambda: Descent("adam", betas=(1.0, 0.9)),
+        lambda: Deformable(optimizer=Demons()),
+        lambda: Demons(alpha=0.0),
+        lambda: Adam(betas=(1.0, 0.9)),
         lambda: Deformable(boundary="wrap"),
         lambda: Deformable(sigma_grad=math.nan),
         lambda: Deformable(step=math.inf),
@@ -403,7 +389,7 @@ def test_settings_that_make_no_sense_are_refused(make):
 
 def test_reference_and_cpu_kernels_find_the_same_warp():
     settings = replace(QUICK, iterations=(6, 3))
-    slow = register_deformable(scene(), settings, ops=kernels.select("cpu", "reference"))
+    slow = warp(scene(), settings, ops=kernels.select("cpu", "reference"))
     assert apart(slow.displacement, run(settings).displacement) < 2e-3
 
 
@@ -417,7 +403,7 @@ def test_a_start_of_other_strides_is_the_same_start():
     moved = 0.5 * torch.rand((*truth().fixed.shape, 3), generator=torch.Generator().manual_seed(1))
     moved[..., 0] = 0
     start = moved.permute(3, 0, 1, 2)
-    one, other = (register_deformable(images, settings, ops=OPS, start=s) for s in (start, start.contiguous()))
+    one, other = (warp(images, settings, start=s) for s in (start, start.contiguous()))
     assert torch.equal(one.displacement, other.displacement)
     assert float(one.displacement.abs().max()) < 10
 
@@ -430,7 +416,7 @@ NO_COPY = replace(QUICK, levels=(1,), iterations=(20,), damping=Trust(initial=16
 def test_without_a_copy_images_that_are_alike_stay_as_they_are():
     alike = scene(moving=truth().fixed)
     result = run(NO_COPY, alike)
-    assert result.status is Status.STALLED
+    assert result.stage.ending is Ending.STALLED
     assert not result.displacement.any()
     assert [r.accepted for r in result.records].count(False) == NO_COPY.damping.retries
 
@@ -440,7 +426,8 @@ def test_without_a_copy_doubtful_and_last_steps_do_not_raise_the_cost():
     costs = [r.cost for r in result.records if r.accepted and r.level == 1]
     rises = [b > a for a, b in itertools.pairwise(costs)]
     assert not any(a and b for a, b in itertools.pairwise(rises))  # after a rise the next step is looked at
-    last = LevelSolver(scene(), torch.eye(3, 4, dtype=torch.float64), NO_COPY, OPS, 0).cost
+    level = Level(0, 1.0, 20, True, scene())
+    last = LevelSolver(level, torch.eye(3, 4, dtype=torch.float64), NO_COPY, OPS).cost
     assert last.linearize(result.displacement, torch.eye(3, 4, dtype=torch.float64)).cost <= costs[-1]
 
 

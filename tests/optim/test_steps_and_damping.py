@@ -1,4 +1,4 @@
-"""The optimizer's parts as pure functions: damping rules, the stopping test, and every descent against its formula."""
+"""The optimizer's parts as pure functions: damping rules, the stopping test, and every step against its formula."""
 
 import math
 from dataclasses import replace
@@ -9,11 +9,12 @@ import torch
 from warpfactor.errors import InputError
 from warpfactor.kernels import numba as cpu
 from warpfactor.kernels import reference
-from warpfactor.optim import NAMES, Convergence, Descent, Moments, Paper, State, Trust, take
+from warpfactor.optim import STEPS, Adam, Convergence, DampingState, Demons, Paper, Tile, Trust, Units
 
 WEIGHTS = (0.5, 1.0, 0.8)
 DAMPING, RESIDUAL = 0.3, 0.7
 SHAPES = [(2, 3, 4), (1, 4, 3)]
+VOXELS = Units((1.0, 1.0, 1.0), 1.0, (1.0, 1.0, 1.0))
 
 
 def judge_all(rule, costs, state):
@@ -30,21 +31,21 @@ def judge_all(rule, costs, state):
 
 @pytest.mark.parametrize("rule", [Paper(), Paper(tolerance=0.0), Trust(), Trust(reject=False)])
 def test_the_first_cost_is_accepted_and_changes_nothing_else(rule):
-    start = State(damping=200.0)
+    start = DampingState(damping=200.0)
     assert rule.judge(start, 5.0, undo=True) == (True, replace(start, last=5.0))
 
 
 @pytest.mark.parametrize(("cost", "factor"), [(4.5, 1.5), (3.5, 0.975), (4.0, 0.975)])
 def test_paper_damping_follows_the_cost(cost, factor):
-    kept, state = Paper().judge(State(damping=0.01, last=4.0, before=4.2), cost, undo=True)
+    kept, state = Paper().judge(DampingState(damping=0.01, last=4.0, before=4.2), cost, undo=True)
     assert kept
-    assert state == State(damping=0.01 * factor, last=cost, before=4.0)
+    assert state == DampingState(damping=0.01 * factor, last=cost, before=4.0)
 
 
 def test_paper_damping_stays_between_floor_and_cap():
     rule = Paper(floor=0.1, cap=1.0)
-    _, high = judge_all(rule, range(1, 20), State(damping=0.5))
-    _, low = judge_all(rule, range(100, 0, -1), State(damping=0.5))
+    _, high = judge_all(rule, range(1, 20), DampingState(damping=0.5))
+    _, low = judge_all(rule, range(100, 0, -1), DampingState(damping=0.5))
     assert (high.damping, low.damping) == (1.0, 0.1)
 
 
@@ -63,24 +64,24 @@ def test_paper_damping_stays_between_floor_and_cap():
     ],
 )
 def test_paper_rejects_by_equation_12(tolerance, cost, kept):
-    before = State(damping=0.01, last=4.0, before=4.5)
+    before = DampingState(damping=0.01, last=4.0, before=4.5)
     verdict, state = Paper(tolerance=tolerance).judge(before, cost, undo=True)
     assert verdict is kept
     if kept:
         assert (state.last, state.before, state.retries) == (cost, 4.0, 0)
     else:
-        assert state == State(damping=0.015, last=4.0, before=4.5, retries=1)
+        assert state == DampingState(damping=0.015, last=4.0, before=4.5, retries=1)
 
 
 def test_paper_equation_12_takes_the_size_of_the_last_change_not_its_sign():
     # 3.5 -> 4 was a rise of 0.5; the bound is its size.
-    state = State(damping=0.01, last=4.0, before=3.5)
+    state = DampingState(damping=0.01, last=4.0, before=3.5)
     assert Paper(tolerance=1.0).judge(state, 4.5, undo=True)[0]
     assert not Paper(tolerance=1.0).judge(state, 4.51, undo=True)[0]
 
 
 def test_paper_cannot_reject_before_there_are_two_costs_unless_not_finite():
-    state = State(damping=0.01, last=4.0)
+    state = DampingState(damping=0.01, last=4.0)
     assert Paper(tolerance=0.0).judge(state, 9.0, undo=True)[0]
     for cost in (math.nan, math.inf):
         kept, after = Paper(tolerance=0.0).judge(state, cost, undo=True)
@@ -91,7 +92,7 @@ def test_paper_cannot_reject_before_there_are_two_costs_unless_not_finite():
 @pytest.mark.parametrize("retries", [0, 1, 3])
 def test_paper_keeps_a_step_after_so_many_rejections_in_a_row(retries):
     rule = Paper(tolerance=0.0, retries=retries)
-    verdicts, state = judge_all(rule, [9.0] * (retries + 1), State(damping=0.01, last=4.0, before=4.5))
+    verdicts, state = judge_all(rule, [9.0] * (retries + 1), DampingState(damping=0.01, last=4.0, before=4.5))
     assert verdicts == [False] * retries + [True]
     assert state.damping == pytest.approx(0.01 * 1.5 ** (retries + 1))
     assert (state.last, state.before, state.retries) == (9.0, 4.0, 0)
@@ -100,7 +101,7 @@ def test_paper_keeps_a_step_after_so_many_rejections_in_a_row(retries):
 
 def test_paper_counts_rejections_in_a_row_only():
     rule = Paper(tolerance=0.0, retries=2)
-    verdicts, _ = judge_all(rule, [9.0, 3.0, 9.0, 9.0, 9.0], State(damping=0.01, last=4.0, before=4.5))
+    verdicts, _ = judge_all(rule, [9.0, 3.0, 9.0, 9.0, 9.0], DampingState(damping=0.01, last=4.0, before=4.5))
     assert verdicts == [False, True, False, False, True]
 
 
@@ -108,7 +109,7 @@ def test_paper_counts_rejections_in_a_row_only():
 def test_paper_ignores_the_prediction(tolerance):
     rule = Paper(tolerance=tolerance)
     for cost in (3.0, 9.0):
-        states = [State(damping=0.01, last=4.0, before=4.5, predicted=p) for p in (-1.0, 0.0, 1e-9, 50.0)]
+        states = [DampingState(damping=0.01, last=4.0, before=4.5, predicted=p) for p in (-1.0, 0.0, 1e-9, 50.0)]
         results = [rule.judge(state, cost, undo=True) for state in states]
         judged = {(kept, replace(state, predicted=0.0)) for kept, state in results}
         assert len(judged) == 1
@@ -132,27 +133,27 @@ TRUST = Trust(initial=100, floor=100, cap=5000, increase=4, decrease=0.5, poor=0
 )
 @pytest.mark.parametrize("undo", [True, False])
 def test_trust_damping_follows_the_gain(cost, predicted, damping, undo):
-    state = State(damping=400.0, last=4.0, before=5.0, predicted=predicted, retries=2)
+    state = DampingState(damping=400.0, last=4.0, before=5.0, predicted=predicted, retries=2)
     kept, after = TRUST.judge(state, cost, undo=undo)
     assert kept
     gain = (4.0 - cost) / predicted if predicted > 0 else 0.0
-    assert after == State(damping=damping, last=cost, before=4.0, predicted=predicted, gain=gain, retries=0)
+    assert after == DampingState(damping=damping, last=cost, before=4.0, predicted=predicted, gain=gain, retries=0)
 
 
 def test_trust_damping_stays_between_floor_and_cap():
-    good = State(damping=150.0, last=4.0, predicted=1.0)
+    good = DampingState(damping=150.0, last=4.0, predicted=1.0)
     assert TRUST.judge(good, 3.0, undo=True)[1].damping == 100
     assert TRUST.judge(replace(good, damping=4000.0), 3.99, undo=True)[1].damping == 5000
 
 
 @pytest.mark.parametrize("cost", [4.0, 4.1, math.inf, math.nan])
 def test_trust_rejects_what_does_not_fall(cost):
-    state = State(damping=400.0, last=4.0, before=5.0, predicted=1.0)
+    state = DampingState(damping=400.0, last=4.0, before=5.0, predicted=1.0)
     assert TRUST.judge(state, cost, undo=True) == (False, replace(state, damping=1600.0, retries=1))
 
 
 def test_trust_stalls_after_so_many_rejections_in_a_row():
-    state = State(damping=100.0, last=4.0, predicted=1.0)
+    state = DampingState(damping=100.0, last=4.0, predicted=1.0)
     stalled = []
     for _ in range(3):
         _, state = TRUST.judge(state, 5.0, undo=True)
@@ -162,7 +163,7 @@ def test_trust_stalls_after_so_many_rejections_in_a_row():
 
 
 def test_a_rise_that_cannot_be_undone_is_kept_and_raises_the_damping_twice():
-    state = State(damping=400.0, last=4.0, before=5.0, predicted=1.0)
+    state = DampingState(damping=400.0, last=4.0, before=5.0, predicted=1.0)
     kept, after = TRUST.judge(state, 4.5, undo=False)
     assert kept
     assert after == replace(state, damping=5000.0, last=4.5, before=4.0)  # 16 times, at most the cap
@@ -178,7 +179,7 @@ def test_trust_can_do_without_a_copy_at_the_finest_level():
 
 @pytest.mark.parametrize(("gain", "final", "looks"), [(0.0, False, True), (0.2, False, False), (0.2, True, True)])
 def test_trust_looks_at_doubtful_and_last_steps(gain, final, looks):
-    state = State(damping=100.0, last=4.0, gain=gain)
+    state = DampingState(damping=100.0, last=4.0, gain=gain)
     assert TRUST.looks(state, final=final) == looks
     assert not replace(TRUST, reject=False).looks(state, final=final)
     assert not Paper(tolerance=0.0).looks(state, final=final)
@@ -244,7 +245,7 @@ def test_stop_tests_that_make_no_sense_are_refused(wrong):
         Convergence(**wrong)
 
 
-# Descents
+# Steps
 
 
 def gradient(shape):
@@ -282,7 +283,7 @@ FORMULAS = {
 
 @pytest.mark.parametrize("shape", SHAPES, ids=["3-D", "2-D"])
 @pytest.mark.parametrize("weights", [(1.0, 1.0, 1.0), WEIGHTS], ids=["unit", "weighted"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", STEPS)
 def test_step_is_its_formula(name, weights, shape):
     g = gradient(shape)
     lengths = torch.tensor(weights, dtype=torch.float64).reshape(3, 1, 1, 1)
@@ -290,15 +291,8 @@ def test_step_is_its_formula(name, weights, shape):
     inner = FORMULAS[name](seen)
     for ops, dtype, accuracy in ((reference, torch.float64, 1e-12), (cpu, torch.float32, 1e-5)):
         step = g.to(dtype, copy=True)
-        figures = take(
-            Descent(name),
-            step,
-            damping=DAMPING,
-            residual=RESIDUAL,
-            weights=weights,
-            ops=ops,
-            moments=Moments.zeros_like(step) if name == "adam" else None,
-        )
+        rule, units = STEPS[name](), Units(weights, 1.0, weights)
+        figures = rule.step(step, rule.init(step), damping=DAMPING, residual=RESIDUAL, units=units, ops=ops)
         torch.testing.assert_close(step.double(), lengths * inner, rtol=accuracy, atol=accuracy)
         assert figures == pytest.approx((inner.norm(dim=0).max().item(), -(seen * inner).sum().item()), rel=accuracy)
         assert (step[:, 0, 1, 1] == 0).all()
@@ -312,23 +306,22 @@ def test_tiles_of_any_size_are_their_formula(size, shape):
     expected = tile_step(g, size)
     for ops, dtype, accuracy in ((reference, torch.float64, 1e-12), (cpu, torch.float32, 1e-5)):
         step = g.to(dtype, copy=True)
-        arguments = {"damping": DAMPING, "residual": RESIDUAL, "weights": (1.0, 1.0, 1.0), "ops": ops}
-        take(Descent("tile", tile_size=size), step, **arguments)
+        Tile(size).step(step, None, damping=DAMPING, residual=RESIDUAL, units=VOXELS, ops=ops)
         torch.testing.assert_close(step.double(), expected, rtol=accuracy, atol=accuracy)
 
 
-def test_every_descent_has_a_formula():
-    assert set(FORMULAS) == set(NAMES)
+def test_every_step_has_a_formula():
+    assert set(FORMULAS) == set(STEPS)
 
 
 def test_adam_counts_its_steps_and_keeps_its_moments():
     g, betas, epsilon = gradient(SHAPES[0]), (0.8, 0.95), 1e-3
-    moments = Moments.zeros_like(g)
+    rule = Adam(betas=betas, epsilon=epsilon)
+    moments = rule.init(g)
     m, s = torch.zeros_like(g), torch.zeros_like(g)
     for number in (1, 2, 3):
         step = number * g
-        arguments = {"damping": DAMPING, "residual": RESIDUAL, "weights": (1.0, 1.0, 1.0), "ops": reference}
-        take(Descent("adam", betas=betas, epsilon=epsilon), step, moments=moments, **arguments)
+        rule.step(step, moments, damping=DAMPING, residual=RESIDUAL, units=VOXELS, ops=reference)
         m = betas[0] * m + (1 - betas[0]) * number * g
         s = betas[1] * s + (1 - betas[1]) * (number * g).square()
         expected = -(m / (1 - betas[0] ** number)) / ((s / (1 - betas[1] ** number)).sqrt() + epsilon)
@@ -338,21 +331,29 @@ def test_adam_counts_its_steps_and_keeps_its_moments():
     torch.testing.assert_close(moments.second, s)
 
 
-def test_adam_without_moments_is_an_error():
-    with pytest.raises(ValueError, match="moments"):
-        take(Descent("adam"), gradient(SHAPES[0]), damping=1.0, residual=1.0, weights=WEIGHTS, ops=reference)
+def test_adam_carries_its_moments_to_a_finer_level():
+    rule, g = Adam(), gradient(SHAPES[0])
+    moments = rule.init(g)
+    rule.step(g.clone(), moments, damping=DAMPING, residual=RESIDUAL, units=VOXELS, ops=reference)
+    lifted = rule.lift(moments, lambda field: 2 * field)
+    assert lifted.number == 1
+    assert torch.equal(lifted.first, 2 * moments.first) and torch.equal(lifted.second, 2 * moments.second)
+
+
+@pytest.mark.parametrize("name", [name for name in STEPS if name != "adam"])
+def test_other_steps_have_no_state(name):
+    assert STEPS[name]().init(gradient(SHAPES[0])) is None
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    "make",
     [
-        {"name": "newton"},
-        {"name": "tile", "tile_size": 0},
-        {"name": "demons", "alpha": 0.0},
-        {"name": "adam", "betas": (0.9, 1.0)},
-        {"name": "adam", "epsilon": 0.0},
+        lambda: Tile(tile_size=0),
+        lambda: Demons(alpha=0.0),
+        lambda: Adam(betas=(0.9, 1.0)),
+        lambda: Adam(epsilon=0.0),
     ],
 )
-def test_descents_that_do_not_exist_are_refused(wrong):
+def test_steps_that_make_no_sense_are_refused(make):
     with pytest.raises(InputError):
-        Descent(**wrong)
+        make()
