@@ -109,7 +109,7 @@ def read_mask(path: str | Path) -> Image:
     _check_single(path, data, "mask")
     mask = (data != 0) & (data == data)
     if not mask.any():
-        raise FileError(f"{path}: the mask is empty; at least one voxel must differ from zero.")
+        raise FileError(f"{path}: the mask is empty; at least one voxel must be other than zero.")
     return Image(mask.to(torch.uint8), grid, Path(path).name)
 
 
