@@ -18,6 +18,7 @@ from warpfactor.geometry.grid import Grid
 from warpfactor.geometry.image import Image
 from warpfactor.io import (
     GeometryWarning,
+    count_volumes,
     from_any,
     read_image,
     read_labels,
@@ -113,18 +114,28 @@ def test_dicom_folder_is_read(tmp_path: Path) -> None:
         read_image(tmp_path / "scan")
 
 
-def test_series_gives_volumes_one_by_one(generator: torch.Generator, tmp_path: Path) -> None:
-    images = [noise(GRIDS["oblique"], generator) for _ in range(3)]
-    write_series(images, tmp_path / "series.nii.gz", step=2.5)
-    series = read_series(tmp_path / "series.nii.gz")
+@pytest.mark.parametrize("channels", [1, 2])
+@pytest.mark.parametrize("suffix", [".nii.gz", ".nrrd", ".mha"])
+def test_series_gives_volumes_one_by_one(
+    suffix: str, channels: int, generator: torch.Generator, tmp_path: Path
+) -> None:
+    images = [noise(GRIDS["oblique"], generator, channels=channels) for _ in range(3)]
+    path = tmp_path / f"series{suffix}"
+    write_series(images, path, step=2.5)
+    series = read_series(path)
+    theirs = SimpleITK.ReadImage(str(path))
+    assert (theirs.GetSize()[3], theirs.GetSpacing()[3], theirs.GetNumberOfComponentsPerPixel()) == (3, 2.5, channels)
+    assert count_volumes(path) == 3
     assert (len(series), series.step) == (3, 2.5)
     for ours, expected in zip(series, images, strict=True):
         assert torch.equal(ours.data, expected.data)
         assert ours.grid.same_space(expected.grid)
     with pytest.raises(FileError, match="4-D image with 3 volumes"):
-        read_image(tmp_path / "series.nii.gz")
-    write_series(images[:1], tmp_path / "one.nii.gz")
-    assert torch.equal(read_image(tmp_path / "one.nii.gz").data, images[0].data)
+        read_image(path)
+    write_series(images[:1], tmp_path / f"one{suffix}", step=4.0)
+    assert torch.equal(read_image(tmp_path / f"one{suffix}").data, images[0].data)
+    assert read_series(tmp_path / f"one{suffix}").step == 4.0
+    assert count_volumes(tmp_path / "none.nii.gz") == 1
 
 
 def test_one_slice_volume_keeps_its_place(tmp_path: Path) -> None:

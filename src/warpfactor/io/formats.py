@@ -1,4 +1,4 @@
-"""The registry of image file formats. A new format is one module with these four functions and one entry below."""
+"""The registry of image file formats. A new format is one module, as ImageFormat describes it, and one entry below."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ class ImageFormat(Protocol):
     """A module that reads and writes image files of one or several formats.
 
     Files that cannot be read or written raise a FileError or an InputError.
+
+    Attributes:
+        FIELD_SUFFIXES: of files that can hold a displacement field.
     """
+
+    FIELD_SUFFIXES: tuple[str, ...]
 
     def handles(self, path: Path) -> bool:
         """Return whether this module is responsible for files of that name."""
@@ -41,3 +46,8 @@ FORMATS: tuple[ImageFormat, ...] = (nifti, simpleitk)
 def find_format(path: Path) -> ImageFormat:
     """Return the format that reads and writes files of that name."""
     return next(entry for entry in FORMATS if entry.handles(path))
+
+
+def field_suffixes() -> tuple[str, ...]:
+    """Return the suffixes of the image files that can hold a displacement field."""
+    return tuple(suffix for entry in FORMATS for suffix in entry.FIELD_SUFFIXES)

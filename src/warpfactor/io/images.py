@@ -190,8 +190,7 @@ def _fits(data: Tensor, dtype: np.dtype[Any]) -> bool:
 def _read(path: Path) -> Volumes:
     """The content of a file; FileError, with the name of the file, for everything that can be wrong with it."""
     try:
-        # A folder is a DICOM series whatever its name is.
-        return find_format(path / "file" if path.is_dir() else path).read(path)
+        return find_format(path).read(path)
     except InputError as error:
         raise FileError(f"{path}: {error}") from error
 

@@ -28,6 +28,8 @@ from warpfactor.geometry.grid import RAS_TO_LPS, Grid, Matrix
 from warpfactor.io.atomic import atomic_path
 from warpfactor.io.voxels import Array, FileHeader, Volumes, VoxelSource
 
+FIELD_SUFFIXES: tuple[str, ...] = (".nii", ".nii.gz")
+
 _GZIP_MAGIC = b"\x1f\x8b"
 _LARGEST_RATIO = 1032  # a deflate stream cannot expand further
 # ISA-L's level 1 suits displacements and interpolated images, whose low bytes are noise. The warp of a 1 mm brain
@@ -70,8 +72,8 @@ class _Layout(NamedTuple):
 
 
 def handles(path: Path) -> bool:
-    """Return whether this is the name of a NIfTI file."""
-    return path.name.lower().endswith((".nii", ".nii.gz"))
+    """Return whether this is the name of a NIfTI file; a folder of that name is left to the DICOM reader."""
+    return path.name.lower().endswith(FIELD_SUFFIXES) and not path.is_dir()
 
 
 def read(path: Path, *, field: bool = False) -> Volumes:
@@ -86,8 +88,8 @@ def read(path: Path, *, field: bool = False) -> Volumes:
         layout = _layout(path, header, field=field)
         grid = _grid(path, header, layout)
         data = _read_voxels(path, stream, header, layout)
-    if int(header["intent_code"]) == _DISPLACEMENT_INTENT and data.shape[1] > 1:
-        data[:, :2] *= -1  # these vectors are RAS
+    if int(header["intent_code"]) == _DISPLACEMENT_INTENT and data.dtype.kind == "f":
+        data[:, :2] *= -1  # from RAS, which this intent prescribes, to LPS
     return Volumes(data, grid, _time_step(header))
 
 

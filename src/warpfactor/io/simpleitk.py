@@ -14,6 +14,8 @@ from warpfactor.geometry.itk import sitk
 from warpfactor.io.atomic import atomic_path
 from warpfactor.io.voxels import Array, FileHeader, Volumes, VoxelSource
 
+FIELD_SUFFIXES: tuple[str, ...] = (".nrrd", ".mha", ".mhd")
+
 _PHOTO_SUFFIXES = (".png", ".tif", ".tiff", ".bmp")  # formats with an alpha channel
 _PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp")  # formats that hold one plane of unsigned integers
 _LARGEST_ROUNDING = 0.02  # share of the intensity range that rounding to integers may change

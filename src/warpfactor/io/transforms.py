@@ -21,13 +21,12 @@ from warpfactor.geometry.grid import Grid, slabs
 from warpfactor.geometry.itk import sitk
 from warpfactor.geometry.transform import Affine, Chain, Transform, Warp
 from warpfactor.io.atomic import atomic_path, check_free
-from warpfactor.io.formats import find_format
+from warpfactor.io.formats import field_suffixes, find_format
 from warpfactor.io.simpleitk import cannot_write, reason_of
 from warpfactor.io.voxels import Array, VoxelSource
 
 AFFINE_SUFFIXES = (".mat", ".tfm", ".txt")
 COMPOSITE_SUFFIXES = (".h5", ".hdf5")
-IMAGE_SUFFIXES = (".nii", ".nii.gz", ".nrrd", ".mha", ".mhd")
 
 ANTS_AFFINE, ANTS_WARP, ANTS_INVERSE_WARP = "0GenericAffine.mat", "1Warp.nii.gz", "1InverseWarp.nii.gz"
 
@@ -74,11 +73,11 @@ def write_transform(transform: Transform, path: str | Path, *, force: bool = Fal
         _write_affine(_only_affine(transform, path), path, force=force)
     elif name.endswith(COMPOSITE_SUFFIXES):
         _write_composite(transform, path, force=force)
-    elif name.endswith(IMAGE_SUFFIXES):
+    elif is_field_file(path):
         warp = _only_warp(transform, path)
         find_format(path).write(_field_source(warp), path, force=force)
     else:
-        known = ", ".join((*AFFINE_SUFFIXES, *COMPOSITE_SUFFIXES, *IMAGE_SUFFIXES))
+        known = ", ".join((*AFFINE_SUFFIXES, *COMPOSITE_SUFFIXES, *field_suffixes()))
         raise FileError(f"{path}: no transform format has this suffix; use one of {known}.")
 
 
@@ -111,6 +110,11 @@ def write_ants(
     return paths
 
 
+def is_field_file(path: Path) -> bool:
+    """Return whether a transform file of that name is an image that holds a displacement field."""
+    return path.name.lower().endswith(field_suffixes())
+
+
 def _read_one(spec: Spec) -> Transform:
     text = str(spec).strip()
     if not (text.startswith("[") and text.endswith("]")):
@@ -128,7 +132,7 @@ def _read_file(path: Path) -> Transform:
     if not path.is_file():
         raise FileError(f"{path}: there is no such file.")
     try:
-        if path.name.lower().endswith(IMAGE_SUFFIXES):
+        if is_field_file(path):
             return _read_warp(path)
         with itk.files:
             transform = sitk.ReadTransform(str(path))
