@@ -12,7 +12,7 @@ from warpfactor.bench.data.example import write_example
 from warpfactor.bench.data.landmarks import read_pair
 from warpfactor.bench.data.learn2reg import read_learn2reg
 from warpfactor.errors import FileError, InputError
-from warpfactor.io.keypoints import read_keypoints
+from warpfactor.io.points import read_keypoints
 
 
 def touch(*paths):

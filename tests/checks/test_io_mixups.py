@@ -62,7 +62,7 @@ def test_files_are_checked_and_arrays_are_not(tmp_path, generator):
         inputs.load_pair(*files)
     inputs.load_pair(*(wf.read_image(path) for path in files))
     with pytest.warns(UserWarning, match="noise.nii.gz looks like an image"):
-        wf.io.read_mask(files[0])
+        inputs.load_mask(files[0], noise)
 
 
 def test_real_files_raise_no_alarm(data_dir):
@@ -84,7 +84,7 @@ def test_real_files_raise_no_alarm(data_dir):
             inputs.load_pair(data_dir / folder / fixed, data_dir / folder / moving)
             assert not looks_like_labels(wf.read_image(data_dir / folder / fixed))
             if labels:
-                wf.io.read_mask(data_dir / folder / labels)
+                inputs.load_mask(data_dir / folder / labels, wf.read_image(data_dir / folder / labels))
                 assert looks_like_labels(wf.read_image(data_dir / folder / labels))
 
 
@@ -116,5 +116,5 @@ def test_labels_in_colours_are_refused_with_what_to_do(tmp_path):
     picture.putpalette([0, 0, 0, 255, 0, 0, 0, 255, 0])
     picture.save(tmp_path / "palette.png")
     for read in (wf.read_labels, wf.io.read_mask):
-        with pytest.raises(wf.FileError, match=r"has one channel, this has 3; save a picture .* one number per pixel"):
+        with pytest.raises(wf.FileError, match=r"has one channel, this file has 3; save .* one number per pixel"):
             read(tmp_path / "palette.png")

@@ -121,7 +121,7 @@ def test_mask_takes_the_grid_of_its_image_within_tolerance() -> None:
 def test_wrong_things_are_refused() -> None:
     with pytest.raises(InputError, match="not an image"):
         from_any(42)
-    with pytest.raises(InputError, match="brings its own"):
+    with pytest.raises(InputError, match="has its own"):
         from_any(Image(torch.zeros((1, 2, 2, 2)), Grid.from_spacing((2, 2, 2))), spacing_mm=1)
     with pytest.raises(InputError, match="2 or 3 axes"):
         from_any(np.zeros((2, 2, 2, 2)))

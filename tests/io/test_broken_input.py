@@ -82,7 +82,7 @@ def truncated(folder):
 
 def without_end(folder):
     (folder / "end.nii.gz").write_bytes((folder / "moving.nii.gz").read_bytes()[:-3])
-    return register(folder, moving="end.nii.gz"), "end.nii.gz: is damaged at its end"
+    return register(folder, moving="end.nii.gz"), "end.nii.gz: is truncated, "
 
 
 def text(folder):
@@ -371,7 +371,7 @@ def test_a_message_names_the_file_and_not_its_temporary_twin(files, monkeypatch)
         raise RuntimeError(f"ERROR: cannot open {name} for writing")
 
     monkeypatch.setattr(sitk, "WriteImage", fail)
-    refuse(files, apply(files), f"cannot open {files / 'x.nii.gz'} for writing")
+    refuse(files, apply(files, output="x.nrrd"), f"cannot open {files / 'x.nrrd'} for writing")
 
 
 @pytest.mark.parametrize("room", [200, 2000, 60000])

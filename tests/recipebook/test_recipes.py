@@ -223,3 +223,16 @@ def test_a_result_has_the_settings_that_were_used():
     assert found.recipe.deformable.metric == wf.recipe("default").planar.metric
     again = wf.register(*images, recipe=found.recipe)
     assert torch.equal(again.warp.displacement, found.warp.displacement)
+
+
+def test_toml_keeps_lists_on_one_line_and_leaves_out_none():
+    data = {
+        "a": [1, 2.5],
+        "s": ["x, [", 'y"\n'],
+        "n": None,
+        "t": {"empty": [], "deep": [[1], [2, 3]]},
+        "l": [{"b": True}],
+    }
+    text = toml.write(data)
+    assert "a = [1, 2.5]\n" in text and "null" not in text
+    assert toml.parse(text) == {key: value for key, value in data.items() if key != "n"}

@@ -118,8 +118,7 @@ def _images(  # noqa: PLR0913 - what the options say
     labels: bool,
     force: bool,
 ) -> str:
-    from warpfactor.io.images import is_picture
-    from warpfactor.io.probe import count_volumes
+    from warpfactor.io import count_volumes, is_picture
 
     resample = partial(source.towards(to).resample, grid=grid, mode=mode, outside=outside)
     if count_volumes(path) > 1:

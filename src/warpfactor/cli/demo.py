@@ -36,7 +36,7 @@ def command(
     quiet: Quiet = False,
 ) -> None:
     """Make a brain-like pair whose true transform is known, register it from files, and say how well that went."""
-    from warpfactor.io.folder import atomic_folder, check_folder
+    from warpfactor.io.atomic import atomic_folder, check_folder
 
     began = time.perf_counter()
     check_folder(output, force=force)

@@ -88,7 +88,7 @@ def command(  # noqa: PLR0913 - one argument per option
     as_json: Json = False,
 ) -> None:
     """Register MOVING to FIXED; write transform, inverse, warped image, result.json and report.html into a folder."""
-    from warpfactor.io.folder import check_folder
+    from warpfactor.io.atomic import check_folder
     from warpfactor.registration.inputs import load_mask, load_pair
     from warpfactor.show.report import inputs_entry
 
@@ -146,7 +146,7 @@ def _save(
     force: bool,
 ) -> tuple[wf.Registration, dict[str, Any]]:
     """Write the result with what was carried along; the result with the time that took, and the scores."""
-    from warpfactor.io.folder import atomic_folder
+    from warpfactor.io.atomic import atomic_folder
     from warpfactor.registration.result import OWN, WARPED_LABELS
 
     began = time.perf_counter()

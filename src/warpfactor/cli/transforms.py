@@ -89,12 +89,12 @@ def _warp(source: Source, reference: Path | None, *, total: bool) -> wf.Warp:
 
 def _write(transform: Transform, output: Path, reference: Path | None, grid: wf.Grid | None, *, force: bool) -> None:
     """Write a transform; as a displacement image it lies on the reference's grid, or on the one that is known."""
-    from warpfactor.io.transforms import IMAGE_SUFFIXES
+    from warpfactor.io.transforms import is_field_file
 
     if reference is not None:
         grid = wf.read_image(reference).grid
     alone = isinstance(transform, wf.Warp) and reference is None
-    if grid is not None and not alone and output.name.lower().endswith(IMAGE_SUFFIXES):
+    if grid is not None and not alone and is_field_file(output):
         transform = transform.to_warp(grid)
     wf.write_transform(transform, output, force=force)
 

@@ -1,34 +1,30 @@
-"""Image files through SimpleITK: NIfTI, NRRD, MetaImage, DICOM folders, PNG, TIFF and what else it reads."""
+"""Images, label maps, masks and 4-D series, read from and written to any format that `formats` knows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from warpfactor.checks.inputs import warn_of_image_as_mask
 from warpfactor.errors import FileError, InputError
 from warpfactor.geometry import itk
-from warpfactor.geometry.grid import Grid
+from warpfactor.geometry.grid import Grid, slabs
 from warpfactor.geometry.image import Image
-from warpfactor.geometry.itk import sitk
-from warpfactor.io import nifti, planes
-from warpfactor.io.atomic import atomic_path
-from warpfactor.io.probe import integer_type
+from warpfactor.io.formats import find_format
+from warpfactor.io.voxels import Array, Volumes, VoxelSource
 
-_ADAPTERS = {"SimpleITK": Image.from_sitk, "nibabel": Image.from_nibabel, "ants": Image.from_ants}
-_T = TypeVar("_T")
-_PICTURES = (".png", ".tif", ".tiff", ".bmp")
-_PLANAR = (".png", ".jpg", ".jpeg", ".bmp")
-_ROUNDED = 0.02  # of the range of an image may be lost to whole numbers
-_NOISE = 1e-3  # and as much in any case
-_OPAQUE = (255, 65535)
+_ADAPTERS: dict[str, Callable[..., Image]] = {
+    "SimpleITK": Image.from_sitk,
+    "nibabel": Image.from_nibabel,
+    "ants": Image.from_ants,
+}
 _INT32 = torch.iinfo(torch.int32)
+_WRITTEN_AS = {"b1": "u1", "f2": "f4"}  # types that no image format holds
 
 
 @dataclass(frozen=True)
@@ -36,16 +32,20 @@ class Series:
     """A 4-D image, volume by volume; iterate over it for Images.
 
     Attributes:
-        step: distance between volumes, usually seconds.
+        volumes: the voxels and their grid.
         name: of its file.
     """
 
-    volumes: Any
-    step: float
+    volumes: Volumes
     name: str
 
+    @property
+    def step(self) -> float:
+        """Distance between volumes, usually in seconds."""
+        return self.volumes.step
+
     def __len__(self) -> int:
-        return int(self.volumes.GetSize()[3])
+        return len(self.volumes.data)
 
     def __iter__(self) -> Iterator[Image]:
         return (self[number] for number in range(len(self)))
@@ -53,15 +53,16 @@ class Series:
     def __getitem__(self, number: int) -> Image:
         if not 0 <= number < len(self):
             raise IndexError(number)
-        return Image.from_sitk(_volume(self.volumes, number), name=f"{self.name}[{number}]")
+        data = itk.to_tensor(self.volumes.data[number], copy=False)
+        return Image(data.to(torch.float32), self.volumes.grid, f"{self.name}[{number}]")
 
 
 def from_any(source: Any, *, spacing_mm: Sequence[float] | float | None = None, name: str | None = None) -> Image:
-    """An Image from a path, an Image, an array (with `spacing_mm`), or a SimpleITK, nibabel or ANTs image."""
+    """Make an Image from a path, an Image, an array (with `spacing_mm`), or a SimpleITK, nibabel or ANTs image."""
     if isinstance(source, (np.ndarray, Tensor)):
         return Image.from_array(source, spacing_mm, name=name or "array")
     if spacing_mm is not None:
-        raise InputError("A spacing belongs to an array only; this image brings its own.")
+        raise InputError("A spacing can be given for an array only; this image has its own.")
     if isinstance(source, Image):
         return source
     if isinstance(source, (str, Path)):
@@ -75,239 +76,138 @@ def from_any(source: Any, *, spacing_mm: Sequence[float] | float | None = None, 
 
 
 def read_image(path: str | Path) -> Image:
-    """One image, as float32, from a file or a folder that holds one DICOM series.
+    """Read one image as float32, from a file or from a folder that holds one DICOM series.
 
-    A 3-D file with a single slice keeps its place in space and is worked on in its plane, as if it were 2-D.
+    A 3-D file with a single slice keeps its place in space and is registered in its plane, like a 2-D image.
     """
-    data, grid = _checked(path, lambda: _load(Path(path)))
+    data, grid = _read_volume(Path(path))
     return Image(data.to(torch.float32), grid, Path(path).name)
 
 
 def read_labels(path: str | Path) -> Image:
-    """A label map, as int32, every value exact; FileError if a value is not whole or does not fit."""
-    data, grid = _checked(path, lambda: _load(Path(path)))
+    """Read a label map as int32, without rounding.
+
+    Raises:
+        FileError: if a value is not an integer or does not fit into 32 bits.
+    """
+    data, grid = _read_volume(Path(path))
     _check_single(path, data, "label map")
     if data.is_floating_point() and not torch.equal(data, data.round()):
-        raise FileError(f"{path}: is not a label map, it has values that are not whole numbers.")
+        raise FileError(f"{path}: is not a label map, it has values that are not integers.")
     if int(data.max()) > _INT32.max or int(data.min()) < _INT32.min:
-        raise FileError(f"{path}: has labels beyond 32 bits; renumber them.")
+        raise FileError(f"{path}: has labels that do not fit into 32 bits; renumber them.")
     return Image(data.to(torch.int32), grid, Path(path).name)
 
 
 def read_mask(path: str | Path) -> Image:
-    """A mask, as uint8: one where the file is neither zero nor NaN. FileError if that is nowhere."""
-    data, grid = _checked(path, lambda: _load(Path(path)))
+    """Read a mask as uint8: one where the file is neither zero nor NaN.
+
+    Raises:
+        FileError: if the mask is empty.
+    """
+    data, grid = _read_volume(Path(path))
     _check_single(path, data, "mask")
     mask = (data != 0) & (data == data)
     if not mask.any():
         raise FileError(f"{path}: the mask is empty; at least one voxel must be other than zero.")
-    warn_of_image_as_mask(Path(path).name, data[0])
     return Image(mask.to(torch.uint8), grid, Path(path).name)
 
 
 def read_series(path: str | Path) -> Series:
-    """The volumes of a 4-D file; a 3-D file is a series of one."""
-    image = load_sitk(Path(path))
-    if image.GetDimension() == 3:
-        image = sitk.JoinSeries([image])
-    if image.GetDimension() != 4:
-        raise FileError(f"{path}: has {image.GetDimension()} dimensions; a series has 4.")
-    return Series(image, float(image.GetSpacing()[3]), Path(path).name)
+    """Read the volumes of a 4-D file; a 3-D file is a series of one volume."""
+    return Series(_read(Path(path)), Path(path).name)
 
 
-def write_image(image: Image, path: str | Path, *, force: bool = False, rough: bool = False) -> None:
-    """Write `image`; the format follows from the name. The file appears complete or not at all.
+def count_volumes(path: str | Path) -> int:
+    """Return how many volumes a file holds by its header: 1 unless it is 4-D, and also if it cannot be read."""
+    try:
+        return find_format(Path(path)).read_header(Path(path)).volumes
+    except (FileError, InputError):
+        return 1
+
+
+def write_image(image: Image, path: str | Path, *, force: bool = False) -> None:
+    """Write an image; the suffix selects the format. The file appears complete or not at all.
 
     Args:
+        image: to write, in its own number type.
+        path: of the file.
         force: replace an existing file.
-        rough: pack intensities in a way that suits interpolated ones: quicker, and without a copy of the image.
     """
-    path = Path(path)
-    if rough and image.data.dtype == torch.float32 and planes.fits(path, image.grid):
-        planes.write_image(image.data, image.grid, path, force=force)
-    else:
-        write_sitk(_fitting(image, path), path, force=force)
-
-
-def is_picture(path: str | Path) -> bool:
-    """Whether a file of that name holds one plane of whole numbers that are not negative."""
-    return Path(path).suffix.lower() in _PLANAR
+    _write([image], _written_type(image), Path(path), force=force)
 
 
 def write_labels(labels: Image, path: str | Path, *, like: str | Path | None = None, force: bool = False) -> None:
-    """Write a label map in the integer type of the file `like`, or in 32 bits if that type cannot hold it."""
-    made = _fitting(labels, Path(path))
-    wanted = None if like is None else integer_type(like)
-    if wanted is not None and made.GetPixelID() == sitk.sitkInt32:
-        cast = sitk.Cast(made, wanted)
-        limits = sitk.GetArrayViewFromImage(cast)
-        if int(limits.min()) == int(labels.data.min()) and int(limits.max()) == int(labels.data.max()):
-            made = cast
-    write_sitk(made, Path(path), force=force)
+    """Write a label map in the integer type of the file `like`, or in its own type if that cannot hold it."""
+    dtype = _written_type(labels)
+    if like is not None and not labels.data.is_floating_point():
+        wanted = _integer_type(Path(like))
+        if wanted is not None and _fits(labels.data, wanted):
+            dtype = wanted
+    _write([labels], dtype, Path(path), force=force)
 
 
 def write_series(images: Iterable[Image], path: str | Path, *, step: float = 1.0, force: bool = False) -> None:
-    """Write volumes of one grid as a 4-D file."""
-    volumes = [image.to_sitk() for image in images]
+    """Write volumes that share one grid as a 4-D file, `step` seconds apart."""
+    volumes = list(images)
     if not volumes:
         raise InputError("A series needs at least one volume.")
-    if is_picture(path):
-        raise FileError(f"{path}: holds one plane, not a series; write .nii.gz.")
-    write_sitk(sitk.JoinSeries(volumes, 0.0, step), Path(path), force=force)
+    _write(volumes, _written_type(volumes[0]), Path(path), step=step, force=force)
 
 
-def write_sitk(image: Any, path: Path, *, force: bool) -> None:
-    """Write a SimpleITK image atomically, and make sure that all of it is there."""
-    with atomic_path(path, force=force) as temporary:
-        try:
-            with itk.files:
-                sitk.WriteImage(image, str(temporary), useCompression=True)
-        except RuntimeError as error:
-            raise cannot_write(path, temporary, error) from error
-        if nifti.is_nifti(temporary):
-            try:
-                nifti.read_header(temporary)  # SimpleITK does not notice a full disk
-            except FileError as error:
-                raise FileError(f"{path}: could not be written completely; is the disk full?") from error
+def _write(
+    images: Sequence[Image], dtype: np.dtype[Any], path: Path, *, step: float | None = None, force: bool
+) -> None:
+    first = images[0]
+
+    def parts(volume: int, channel: int) -> Iterator[Array]:
+        data = images[volume].data[channel].detach()
+        return (data[planes].cpu().numpy() for planes in slabs(first.grid.shape))
+
+    source = VoxelSource(parts, dtype, first.grid, first.channels, len(images), step)
+    find_format(path).write(source, path, force=force)
 
 
-def _fitting(image: Image, path: Path) -> Any:
-    """The SimpleITK image in a number type that the format can hold."""
-    if not is_picture(path):
-        return image.to_sitk()
-    if image.grid.shape[0] > 1:
-        raise FileError(f"{path}: holds one plane, the image has {image.grid.shape[0]}; write .nii.gz.")
-    low, high = float(image.data.min()), float(image.data.max())
-    limit = 65535 if path.suffix.lower() == ".png" else 255
-    if low < 0 or high > limit or image.nonfinite_count:
+def _written_type(image: Image) -> np.dtype[Any]:
+    own = image.data[:0].cpu().numpy().dtype
+    return np.dtype(_WRITTEN_AS.get(own.str[1:], own))
+
+
+def _integer_type(path: Path) -> np.dtype[Any] | None:
+    """The number type of a file if it holds integers by its header."""
+    try:
+        dtype = find_format(path).read_header(path).dtype
+    except (FileError, InputError):
+        return None
+    return dtype.newbyteorder("=") if dtype.kind in "iu" else None
+
+
+def _fits(data: Tensor, dtype: np.dtype[Any]) -> bool:
+    limits = np.iinfo(dtype)
+    return int(limits.min) <= int(data.min()) and int(data.max()) <= int(limits.max)
+
+
+def _read(path: Path) -> Volumes:
+    """The content of a file; FileError, with the name of the file, for everything that can be wrong with it."""
+    try:
+        return find_format(path).read(path)
+    except InputError as error:
+        raise FileError(f"{path}: {error}") from error
+
+
+def _read_volume(path: Path) -> tuple[Tensor, Grid]:
+    """(C, D, H, W) voxels in the number type of the file, and their grid; FileError for a series."""
+    found = _read(path)
+    if len(found.data) != 1:
         raise FileError(
-            f"{path}: holds whole numbers from 0 to {limit}, the image goes from {low:g} to {high:g}; "
-            "write .nii.gz or .tif."
+            f"{path}: is a 4-D image with {len(found.data)} volumes where one is expected; extract one, or their mean."
         )
-    data = image.data.float()
-    rounded = data.round()
-    if float((data - rounded).abs().max()) > max(_ROUNDED * (high - low), _NOISE):
-        raise FileError(
-            f"{path}: holds whole numbers, the image has fractions between {low:g} and {high:g}; write .nii.gz or .tif."
-        )
-    kind = (sitk.sitkUInt8, sitk.sitkUInt16) if image.channels == 1 else (sitk.sitkVectorUInt8, sitk.sitkVectorUInt16)
-    return sitk.Cast(Image(rounded, image.grid).to_sitk(), kind[high > 255])
-
-
-def _load(path: Path) -> tuple[Tensor, Grid]:
-    """(C, D, H, W) voxels in their own number type, and their grid; FileError for a series."""
-    if path.is_file() and nifti.is_nifti(path):
-        header = nifti.read_header(path)
-        nifti.check_spacing(path, header)
-        found = nifti.read_plain(path, header)
-        if found is not None:
-            voxels, reader = found
-            nifti.warn_of_disagreement(path, header, reader)
-            grid = itk.grid_of(reader)
-            return itk.to_tensor(voxels.reshape(1, *grid.shape), copy=False), grid
-    data, grid = itk.image_from_sitk(_load_volume(path))
-    return (data[:-1] if _is_opaque(path, data) else data), grid
-
-
-def _is_opaque(path: Path, data: Tensor) -> bool:
-    """Whether the fourth channel of a picture says that nothing can be seen through it."""
-    if path.suffix.lower() not in _PICTURES or data.shape[0] != 4:
-        return False
-    low, high = data[-1].aminmax()
-    return bool(low == high) and int(high) in _OPAQUE
+    return itk.to_tensor(found.data[0], copy=False), found.grid
 
 
 def _check_single(path: str | Path, data: Tensor, kind: str) -> None:
     if data.shape[0] != 1:
         raise FileError(
-            f"{path}: a {kind} has one channel, this has {data.shape[0]}; "
-            "save a picture that has colours or a palette with one number per pixel."
+            f"{path}: a {kind} has one channel, this file has {data.shape[0]}; "
+            "save colour or palette images with one number per pixel."
         )
-
-
-def _load_volume(path: Path) -> Any:
-    """SimpleITK image of two or three dimensions; FileError for a series."""
-    image = load_sitk(path)
-    if image.GetDimension() <= 3:
-        return image
-    volumes = image.GetSize()[3]
-    if image.GetDimension() > 4 or volumes != 1:
-        raise FileError(
-            f"{path}: is a 4-D image with {volumes} volumes where one is meant; extract one, or their mean."
-        )
-    return _volume(image, 0)
-
-
-def _volume(image: Any, number: int) -> Any:
-    return sitk.Extract(image, [*image.GetSize()[:3], 0], [0, 0, 0, number])
-
-
-def load_sitk(path: Path) -> Any:
-    """SimpleITK image of any dimension; every way in which this can fail is a FileError."""
-    if path.is_dir():
-        return _load_dicom(path)
-    if not path.exists():
-        raise FileError(f"{path}: there is no such file.")
-    if not nifti.is_nifti(path):
-        return _read(path)
-    header = nifti.read_header(path)
-    nifti.check_spacing(path, header)
-    try:
-        with itk.files:
-            image = sitk.ReadImage(str(path))
-    except RuntimeError as error:
-        if "orthonormal" not in str(error):
-            raise FileError(f"{path}: cannot be read ({reason_of(error)}).") from error
-        return nifti.read_sheared(path, header)
-    nifti.warn_of_disagreement(path, header, image)
-    return nifti.with_nonfinite(path, header, image)
-
-
-def _read(path: Path) -> Any:
-    try:
-        with itk.files:
-            return sitk.ReadImage(str(path))
-    except RuntimeError as error:
-        raise FileError(f"{path}: cannot be read as an image ({reason_of(error)}).") from error
-
-
-def _load_dicom(folder: Path) -> Any:
-    reader = sitk.ImageSeriesReader
-    with itk.files:
-        series = reader.GetGDCMSeriesIDs(str(folder))
-        files = {name: reader.GetGDCMSeriesFileNames(str(folder), name) for name in series}
-    if not series:
-        raise FileError(f"{folder}: the folder holds no DICOM series; give an image file or a DICOM folder.")
-    if len(series) > 1:
-        found = ", ".join(f"{name} ({len(names)} files)" for name, names in files.items())
-        raise FileError(f"{folder}: holds {len(series)} DICOM series; put the one you mean in its own folder: {found}.")
-    try:
-        with itk.files:
-            return sitk.ReadImage(files[series[0]])
-    except RuntimeError as error:
-        raise FileError(f"{folder}: the DICOM series cannot be read ({reason_of(error)}).") from error
-
-
-def reason_of(error: Exception) -> str:
-    """The last sentence of an ITK error, without its source lines and addresses."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    last = next((line for line in lines if "ERROR:" in line), lines[-1] if lines else "no reason given")
-    return last.split("ERROR:")[-1].split("): ")[-1].strip().rstrip(".")
-
-
-def cannot_write(path: Path, temporary: Path, error: Exception) -> FileError:
-    """What to raise when ITK refuses to write `path`; it knows the file by its temporary name."""
-    reason = reason_of(error).replace(temporary.name.removesuffix(path.name), "")
-    if "Unable to determine ImageIO writer" in reason:
-        return FileError(
-            f"{path}: cannot be written, no image format has this suffix; use .nii.gz, .nrrd, .mha or .tif."
-        )
-    return FileError(f"{path}: cannot be written ({reason}).")
-
-
-def _checked(path: str | Path, read: Callable[[], _T]) -> _T:
-    """What `read` returns; complaints about the content become a FileError that names the file."""
-    try:
-        return read()
-    except InputError as error:
-        raise FileError(f"{path}: {error}") from error

@@ -1,4 +1,8 @@
-"""Points and landmark pairs in CSV files, in LPS millimetres as ITK and ANTs (RAS on request)."""
+"""Points, landmark pairs and keypoints in CSV files.
+
+Coordinates are LPS millimetres, as in ITK and ANTs; RAS on request. Keypoints, as the Learn2Reg challenge provides
+them, are voxel indices in a file without column names.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from warpfactor.errors import FileError
-from warpfactor.geometry.grid import Points
+from warpfactor.geometry.grid import Grid, Points
 from warpfactor.io.atomic import atomic_path
 
 _AXES = ("x", "y", "z")
@@ -19,12 +23,12 @@ RAS_SIGN = np.array([-1.0, -1.0, 1.0])
 
 @dataclass(frozen=True)
 class PointTable:
-    """Points and whatever else their file says about them.
+    """Points, and the other columns of their file.
 
     Attributes:
         points: (N, 3) LPS mm; z is 0 if the file has no such column.
-        header: column names, in file order.
-        rows: the cells of every line as text.
+        header: column names, in the order of the file.
+        rows: the cells of every line, as text.
     """
 
     points: Points
@@ -33,7 +37,7 @@ class PointTable:
 
     @property
     def planar(self) -> bool:
-        """Whether the file has no column z."""
+        """Whether the file has no z column."""
         return _columns(self.header, _AXES)[2] is None
 
 
@@ -45,15 +49,16 @@ class Landmarks(NamedTuple):
 
 
 def read_points(path: str | Path, *, ras: bool = False) -> PointTable:
-    """Points from columns x, y and z (2-D: x and y); other columns, as ANTs' t, label and comment, are kept.
+    """Read points from columns x, y and z (2-D: x and y); other columns, such as t and label in ANTs, are kept.
 
     Args:
-        ras: the file's coordinates are RAS (nibabel, FSL, FreeSurfer) and not LPS.
+        path: of a CSV file whose first line names the columns.
+        ras: the coordinates in the file are RAS (nibabel, FSL, FreeSurfer) instead of LPS.
     """
     header, rows = _read_rows(Path(path))
     places = _columns(header, _AXES)
     if places[0] is None or places[1] is None:
-        raise FileError(f"{path}: needs columns named x, y and z; it has {', '.join(header)}.")
+        raise FileError(f"{path}: needs columns named x, y and z, it has {', '.join(header)}; rename them.")
     points = _numbers(Path(path), rows, places)
     return PointTable(points * RAS_SIGN if ras else points, header, rows)
 
@@ -61,7 +66,15 @@ def read_points(path: str | Path, *, ras: bool = False) -> PointTable:
 def write_points(
     table: PointTable, points: Points, path: str | Path, *, ras: bool = False, force: bool = False
 ) -> None:
-    """Write `points` in place of those of `table`, to the last digit; every other column stays as it was."""
+    """Write `points` in place of those of `table`, without rounding; the other columns are copied.
+
+    Args:
+        table: what was read, or the result of `make_table`.
+        points: (N, 3) LPS mm.
+        path: of the CSV file.
+        ras: write RAS coordinates instead of LPS.
+        force: replace an existing file.
+    """
     values = points * RAS_SIGN if ras else points
     places = _columns(table.header, _AXES)
     with (
@@ -79,15 +92,16 @@ def write_points(
 
 
 def make_table(points: Points) -> PointTable:
-    """A table with columns x, y, z and nothing else, for `write_points`."""
+    """Make a table with the columns x, y and z only, for `write_points`."""
     return PointTable(points, _AXES, (("", "", ""),) * len(points))
 
 
 def read_landmarks(path: str | Path, *, ras: bool = False) -> Landmarks:
-    """Pairs of points, LPS mm, from columns fix_x_lps ... mov_z_lps or fixed_x ... moving_z of one CSV.
+    """Read pairs of points from columns fix_x_lps ... mov_z_lps or fixed_x ... moving_z of one CSV file.
 
     Args:
-        ras: the file's coordinates are RAS (nibabel, FSL, FreeSurfer) and not LPS.
+        path: of a CSV file whose first line names the columns.
+        ras: the coordinates in the file are RAS (nibabel, FSL, FreeSurfer) instead of LPS.
     """
     header, rows = _read_rows(Path(path))
     sides = []
@@ -97,15 +111,45 @@ def read_landmarks(path: str | Path, *, ras: bool = False) -> Landmarks:
             if places[0] is None or places[1] is None:
                 continue
             if ras and name.endswith("_lps"):
-                raise FileError(f"{path}: its columns are named LPS; leave out ras=True, or rename them.")
+                raise FileError(f"{path}: the names of its columns say LPS; leave out ras=True, or rename them.")
             points = _numbers(Path(path), rows, places)
             sides.append(points * RAS_SIGN if ras else points)
             break
     if len(sides) != 2:
         raise FileError(
-            f"{path}: needs columns fix_x_lps ... mov_z_lps or fixed_x ... moving_z, it has {', '.join(header)}."
+            f"{path}: needs columns fix_x_lps ... mov_z_lps or fixed_x ... moving_z, it has {', '.join(header)}; "
+            "rename them."
         )
     return Landmarks(*sides)
+
+
+def is_keypoint_file(path: str | Path) -> bool:
+    """Return whether the first line of a file is three numbers: keypoint files have no line of column names."""
+    try:
+        with Path(path).open(newline="", encoding="utf-8-sig") as stream:
+            cells = next(csv.reader(stream), [])
+        return len([float(cell) for cell in cells]) == len(_AXES)
+    except (OSError, UnicodeDecodeError, ValueError, csv.Error):
+        return False
+
+
+def read_keypoints(path: str | Path, grid: Grid) -> Points:
+    """Read keypoints from lines i,j,k and return them as (N, 3) LPS mm.
+
+    Args:
+        path: of a CSV file without column names; i, j and k are continuous indices, from 0, of the array that nibabel
+            returns (x first).
+        grid: of the image in which the keypoints were found.
+    """
+    if not Path(path).is_file():
+        raise FileError(f"{path}: there is no such file.")
+    try:
+        indices = np.loadtxt(path, delimiter=",", ndmin=2, dtype=np.float64, encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        raise FileError(f"{path}: is not a list of keypoints i,j,k ({error}); correct it.") from error
+    if indices.shape[1] != len(_AXES) or not len(indices) or not np.all(np.isfinite(indices)):
+        raise FileError(f"{path}: write at least one keypoint, each as three finite numbers on a line.")
+    return grid.index_to_world(indices[:, ::-1])
 
 
 def _read_rows(path: Path) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
@@ -115,13 +159,15 @@ def _read_rows(path: Path) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]
         with path.open(newline="", encoding="utf-8-sig") as stream:
             lines = [tuple(cell.strip() for cell in line) for line in csv.reader(stream) if line]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise FileError(f"{path}: is not a CSV text file ({error}).") from error
+        raise FileError(f"{path}: is not a CSV text file ({error}); save it as CSV in UTF-8.") from error
     if len(lines) < 2:
-        raise FileError(f"{path}: holds no points; it needs a line of column names and then one line per point.")
+        raise FileError(f"{path}: holds no points; write a line of column names and then one line per point.")
     header, *rows = lines
     for number, row in enumerate(rows, start=2):
         if len(row) != len(header):
-            raise FileError(f"{path}: line {number} has {len(row)} columns, the first line {len(header)}.")
+            raise FileError(
+                f"{path}: line {number} has {len(row)} columns, the first line {len(header)}; make them equal."
+            )
     return header, tuple(rows)
 
 
@@ -139,7 +185,9 @@ def _numbers(path: Path, rows: tuple[tuple[str, ...], ...], places: list[int | N
             try:
                 points[number, axis] = float(row[place])
             except ValueError:
-                raise FileError(f"{path}: line {number + 2} has {row[place]!r} where a number is meant.") from None
+                raise FileError(
+                    f"{path}: line {number + 2} has {row[place]!r} where a number is expected; correct it."
+                ) from None
     if not np.all(np.isfinite(points)):
-        raise FileError(f"{path}: has coordinates that are not finite.")
+        raise FileError(f"{path}: has coordinates that are not finite; remove those points.")
     return points

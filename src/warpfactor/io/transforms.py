@@ -1,30 +1,32 @@
-"""Transform files of ITK and ANTs: .mat, .tfm and .txt (affine), .h5 (anything), displacement images (warps).
+"""Transform files of ITK and ANTs: .mat, .tfm and .txt (affine), .h5 (any transform), displacement images (warps).
 
-All hold LPS millimetres and map points of the fixed space to the moving space, as our objects do, so no
-direction changes here. A list of files is in the order of `antsApplyTransforms -t`: the order in which points
-pass through them.
+They hold LPS millimetres and map points of the fixed space to the moving space, as the objects of this package do, so
+that nothing is inverted here. A list of files is in the order of `antsApplyTransforms -t`, which is the order in which
+points pass through the transforms.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from warpfactor.errors import FileError, InputError
 from warpfactor.geometry import itk
+from warpfactor.geometry.grid import Grid, slabs
 from warpfactor.geometry.itk import sitk
 from warpfactor.geometry.transform import Affine, Chain, Transform, Warp
-from warpfactor.io import nifti, planes
 from warpfactor.io.atomic import atomic_path, check_free
-from warpfactor.io.images import cannot_write, load_sitk, reason_of, write_sitk
+from warpfactor.io.formats import field_suffixes, find_format
+from warpfactor.io.simpleitk import cannot_write, reason_of
+from warpfactor.io.voxels import Array, VoxelSource
 
 AFFINE_SUFFIXES = (".mat", ".tfm", ".txt")
 COMPOSITE_SUFFIXES = (".h5", ".hdf5")
-IMAGE_SUFFIXES = (".nii", ".nii.gz", ".nrrd", ".mha", ".mhd")
 
 ANTS_AFFINE, ANTS_WARP, ANTS_INVERSE_WARP = "0GenericAffine.mat", "1Warp.nii.gz", "1InverseWarp.nii.gz"
 
@@ -32,11 +34,11 @@ Spec = str | Path
 
 
 def read_transform(files: Spec | Sequence[Spec], *, source: str = "fixed", target: str = "moving") -> Transform:
-    """The transform of one file, or of a list in the order of `antsApplyTransforms -t`.
+    """Read a transform from one file, or from a list in the order of `antsApplyTransforms -t`.
 
     Args:
-        files: paths; "[path,1]" stands for the inverse. Composite files are taken apart into their members.
-        source, target: names of the spaces it maps from and to.
+        files: paths; "[path,1]" stands for the inverse. Composite files are split into their members.
+        source, target: names of the spaces that the transform maps from and to.
     """
     specs = [files] if isinstance(files, (str, Path)) else list(files)
     if not specs:
@@ -51,18 +53,19 @@ def read_transform(files: Spec | Sequence[Spec], *, source: str = "fixed", targe
 
 
 def read_ants(prefix: str | Path) -> Transform:
-    """The transform of `<prefix>1Warp.nii.gz` and `<prefix>0GenericAffine.mat`, or of the one there is."""
+    """Read the transform of `<prefix>1Warp.nii.gz` and `<prefix>0GenericAffine.mat`, or of the one that exists."""
     found = [path for path in (Path(f"{prefix}{name}") for name in (ANTS_WARP, ANTS_AFFINE)) if path.exists()]
     if not found:
-        raise FileError(f"{prefix}: there is neither {prefix}{ANTS_WARP} nor {prefix}{ANTS_AFFINE}.")
+        raise FileError(f"{prefix}: there is neither {prefix}{ANTS_WARP} nor {prefix}{ANTS_AFFINE}; check the prefix.")
     return read_transform(found)
 
 
 def write_transform(transform: Transform, path: str | Path, *, force: bool = False) -> None:
-    """Write a transform; the suffix says how.
+    """Write a transform; the suffix selects the format.
 
-    .mat, .tfm, .txt: an affine. .h5: any transform, as an ITK composite. .nii.gz, .nrrd, .mha: a displacement
-    image in LPS mm (float32); a chain is collapsed onto the grid of its first warp, affines included.
+    .mat, .tfm and .txt hold an affine, .h5 any transform as an ITK composite. .nii.gz, .nrrd and .mha hold a
+    displacement field in LPS mm (float32); a chain is composed into one field on the grid of its first warp, affines
+    included.
     """
     path = Path(path)
     name = path.name.lower()
@@ -70,31 +73,29 @@ def write_transform(transform: Transform, path: str | Path, *, force: bool = Fal
         _write_affine(_only_affine(transform, path), path, force=force)
     elif name.endswith(COMPOSITE_SUFFIXES):
         _write_composite(transform, path, force=force)
-    elif name.endswith(IMAGE_SUFFIXES):
+    elif is_field_file(path):
         warp = _only_warp(transform, path)
-        if planes.fits(path, warp.grid):
-            planes.write_field(warp.displacement, warp.grid, path, force=force)
-        else:
-            write_sitk(itk.field_to_sitk(warp.displacement, warp.grid, torch.float32), path, force=force)
+        find_format(path).write(_field_source(warp), path, force=force)
     else:
-        known = ", ".join((*AFFINE_SUFFIXES, *COMPOSITE_SUFFIXES, *IMAGE_SUFFIXES))
+        known = ", ".join((*AFFINE_SUFFIXES, *COMPOSITE_SUFFIXES, *field_suffixes()))
         raise FileError(f"{path}: no transform format has this suffix; use one of {known}.")
 
 
 def write_ants(
     transform: Transform, prefix: str | Path, *, inverse_warp: Warp | None = None, force: bool = False
 ) -> list[Path]:
-    """Write y = A(x + u(x)) under the names ANTs uses, and return them.
+    """Write y = A(x + u(x)) under the names that ANTs uses, and return the paths.
 
     Args:
         transform: a warp, an affine, or a warp followed by an affine.
         prefix: a folder ending in "/", or a folder and the start of a name.
         inverse_warp: written as `1InverseWarp.nii.gz` beside the warp.
+        force: replace existing files.
     """
     warps = [part for part in transform.parts if isinstance(part, Warp)]
     affines = [part for part in transform.parts if isinstance(part, Affine)]
     if len(warps) > 1 or (warps and transform.parts[0] is not warps[0]):
-        raise InputError("ANTs' names stand for one warp followed by affines; write this chain as .h5 instead.")
+        raise InputError("The files of ANTs hold one warp followed by affines; write this chain as .h5 instead.")
     jobs: list[tuple[str, Transform]] = []
     if affines or not warps:
         jobs.append((ANTS_AFFINE, _merged(affines, transform.ndim)))
@@ -107,6 +108,11 @@ def write_ants(
     for path, (_, part) in zip(paths, jobs, strict=True):
         write_transform(part, path, force=force)
     return paths
+
+
+def is_field_file(path: Path) -> bool:
+    """Return whether a transform file of that name is an image that holds a displacement field."""
+    return path.name.lower().endswith(field_suffixes())
 
 
 def _read_one(spec: Spec) -> Transform:
@@ -126,23 +132,56 @@ def _read_file(path: Path) -> Transform:
     if not path.is_file():
         raise FileError(f"{path}: there is no such file.")
     try:
-        if path.name.lower().endswith(IMAGE_SUFFIXES):
-            found = nifti.read_slice_field(path)
-            return Warp(*itk.field_from_sitk(load_sitk(path) if found is None else found))
+        if is_field_file(path):
+            return _read_warp(path)
         with itk.files:
             transform = sitk.ReadTransform(str(path))
         return _from_itk(transform)
     except RuntimeError as error:
         if _is_plain_matrix(path):
-            message = "is a bare matrix, as FSL and Greedy write; these have conventions that warpfactor does not read"
-            raise FileError(f"{path}: {message}. Convert it to an ITK transform.") from error
+            raise FileError(
+                f"{path}: is a bare matrix, as FSL and Greedy write, whose conventions warpfactor does not read; "
+                "convert it to an ITK transform."
+            ) from error
         raise FileError(f"{path}: cannot be read as a transform ({reason_of(error)}).") from error
     except InputError as error:
         raise FileError(f"{path}: {error}") from error
 
 
+def _read_warp(path: Path) -> Warp:
+    found = find_format(path).read(path, field=True)
+    if len(found.data) != 1:
+        raise InputError(f"A displacement field is one volume, this file has {len(found.data)}; extract one.")
+    return Warp(_to_displacement(found.data[0], found.grid), found.grid)
+
+
+def _to_displacement(vectors: Array, grid: Grid) -> Tensor:
+    """(C, D, H, W) vectors in LPS mm -> (3, D, H, W) displacement in voxels (float64)."""
+    if len(vectors) != grid.ndim:
+        raise InputError(
+            f"A {grid.ndim}-D displacement field needs {grid.ndim} components, this has {len(vectors)}; give a warp."
+        )
+    field = torch.empty((3, *grid.shape), dtype=torch.float64)
+    for planes in slabs(grid.shape):
+        part = torch.zeros((3, *field[0, planes].shape), dtype=torch.float64)
+        part[: grid.ndim] = itk.to_tensor(vectors[:, planes])
+        field[:, planes] = grid.mm_to_voxels(part)
+    return field
+
+
+def _field_source(warp: Warp) -> VoxelSource:
+    """The displacement of a warp in LPS mm; the components of a slab are computed when they are written."""
+    grid = warp.grid
+
+    def component(_: int, axis: int) -> Iterator[Array]:
+        for planes in slabs(grid.shape):
+            yield grid.voxels_to_mm(warp.displacement[:, planes].detach(), axis).cpu().numpy()
+
+    return VoxelSource(component, np.dtype(np.float32), grid, channels=grid.ndim)
+
+
 def _is_plain_matrix(path: Path) -> bool:
-    """Whether a file holds the numbers of a matrix as text and nothing else."""
+    """Whether a text file holds the numbers of a matrix and nothing else."""
     try:
         return np.loadtxt(path).shape in ((3, 3), (4, 4))
     except (ValueError, OSError):
@@ -150,13 +189,16 @@ def _is_plain_matrix(path: Path) -> bool:
 
 
 def _from_itk(transform: Any) -> Transform:
-    """Our form of a SimpleITK transform. ITK's composites apply their last member first."""
+    """Convert a SimpleITK transform. The composites of ITK apply their last member first."""
     specific = transform.Downcast()
     if isinstance(specific, sitk.CompositeTransform) and not _is_opaque(specific):
         members = [_from_itk(specific.GetNthTransform(n)) for n in range(specific.GetNumberOfTransforms())]
         return Chain(tuple(reversed(members)))
     if isinstance(specific, sitk.DisplacementFieldTransform):
-        return Warp(*itk.field_from_sitk(specific.GetDisplacementField()))
+        field = specific.GetDisplacementField()
+        grid = itk.grid_of(field)
+        vectors = sitk.GetArrayViewFromImage(field).reshape(*grid.shape, -1)
+        return Warp(_to_displacement(np.moveaxis(vectors, -1, 0), grid), grid)
     if not specific.IsLinear():
         raise InputError(
             f"A transform of kind {specific.GetName()} is not supported; convert it to a displacement field."
@@ -165,7 +207,7 @@ def _from_itk(transform: Any) -> Transform:
 
 
 def _is_opaque(composite: Any) -> bool:
-    """Whether this is a linear kind that SimpleITK has no class for (it is then its own only member)."""
+    """Whether this is a linear transform that SimpleITK has no class for; it is then its own only member."""
     alone = composite.GetNumberOfTransforms() == 1 and composite.IsLinear()
     return alone and isinstance(composite.GetNthTransform(0).Downcast(), sitk.CompositeTransform)
 
@@ -192,7 +234,7 @@ def _write_affine(affine: Affine, path: Path, *, force: bool) -> None:
 
 def _write_composite(transform: Transform, path: Path, *, force: bool) -> None:
     voxels = sum(part.grid.voxel_count for part in transform.parts if isinstance(part, Warp))
-    # HDF5 crashes the process on a full disk, so the room is asked for beforehand.
+    # HDF5 crashes the process when the disk is full, so the free space is checked beforehand.
     with atomic_path(path, force=force, need_bytes=8 * transform.ndim * voxels + (1 << 16)) as temporary:
         _write_itk(_composite(transform), temporary, path)
 
@@ -208,7 +250,7 @@ def _write_itk(transform: Any, temporary: Path, path: Path) -> None:
 def _only_affine(transform: Transform, path: Path) -> Affine:
     affines = [part for part in transform.parts if isinstance(part, Affine)]
     if len(affines) != len(transform.parts):
-        raise FileError(f"{path}: this format holds affines only; write a warp as .nii.gz, a chain with one as .h5.")
+        raise FileError(f"{path}: this format holds affines only; write a warp as .nii.gz or .h5, and a chain as .h5.")
     return _merged(affines, transform.ndim)
 
 
@@ -217,7 +259,7 @@ def _merged(affines: Sequence[Affine], ndim: int) -> Affine:
     for affine in affines:
         matrix = affine.matrix @ matrix
     if ndim == 2 and not np.array_equal(matrix[2], (0, 0, 1, 0)):
-        raise InputError("A 2-D affine must leave z alone.")
+        raise InputError("A 2-D affine must leave z alone; give a 3-D one for 3-D files.")
     return Affine(matrix, dimension=ndim)
 
 

@@ -1,11 +1,13 @@
-"""TOML: reading by the standard library, and a writer for what settings consist of."""
+"""Reading and writing of TOML."""
 
 from __future__ import annotations
 
-import json
+import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
+
+import tomli_w
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -15,33 +17,20 @@ else:
 ParseError = tomllib.TOMLDecodeError
 parse = tomllib.loads
 
+# tomli-w writes every element of a list on its own line, indented; only lists are written like this.
+_LIST = re.compile(r"\[\n((?: {4}.*,\n)+)\]")
+
 
 def write(data: Mapping[str, Any]) -> str:
-    """TOML text of nested dictionaries, lists of dictionaries and plain values; None is left out."""
-    return "\n".join(_table(data, "")).strip() + "\n"
+    """Return nested dictionaries as TOML text, each list on one line. TOML has no null, so None is left out."""
+    return _LIST.sub(_on_one_line, tomli_w.dumps(_without_none(data)))
 
 
-def _table(data: Mapping[str, Any], path: str) -> Iterator[str]:
-    tables = {key: value for key, value in data.items() if isinstance(value, Mapping) or _is_list_of_tables(value)}
-    for key, value in data.items():
-        if key not in tables and value is not None:
-            yield f"{key} = {_value(value)}"
-    for key, value in tables.items():
-        name = f"{path}.{key}" if path else key
-        for entry in value if isinstance(value, list) else [value]:
-            yield f"\n[[{name}]]" if isinstance(value, list) else f"\n[{name}]"
-            yield from _table(entry, name)
+def _on_one_line(found: re.Match[str]) -> str:
+    return "[" + ", ".join(line.strip().removesuffix(",") for line in found[1].splitlines()) + "]"
 
 
-def _is_list_of_tables(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(entry, Mapping) for entry in value)
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, (int, float)):
-        return repr(value)
-    if isinstance(value, list):
-        return "[" + ", ".join(_value(item) for item in value) + "]"
-    return json.dumps(value, ensure_ascii=False)
+def _without_none(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _without_none(entry) for key, entry in value.items() if entry is not None}
+    return [_without_none(entry) for entry in value] if isinstance(value, (list, tuple)) else value

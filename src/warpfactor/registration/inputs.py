@@ -18,7 +18,7 @@ from warpfactor.errors import InputError
 from warpfactor.geometry.grid import Grid, Matrix
 from warpfactor.geometry.image import Image
 from warpfactor.geometry.transform import Affine, Transform, Warp
-from warpfactor.io import from_any, read_landmarks, read_mask, read_transform
+from warpfactor.io import from_any, read_image, read_landmarks, read_transform
 from warpfactor.kernels.ops import Ops
 from warpfactor.terms import LandmarkTerm, Weighted
 from warpfactor.terms.channels import normalized_weights
@@ -104,8 +104,8 @@ def load_mask(source: Any, image: Image, *, name: str = "mask") -> Image | None:
     if source is None:
         return None
     if isinstance(source, (str, Path)):
-        return read_mask(source).on_grid(image.grid)
-    if isinstance(source, (np.ndarray, Tensor)):
+        mask = read_image(source)
+    elif isinstance(source, (np.ndarray, Tensor)):
         mask = Image.from_array(source, grid=image.grid, name=name)
     else:
         mask = from_any(source)

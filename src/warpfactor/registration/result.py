@@ -20,8 +20,8 @@ from warpfactor.geometry.grid import Grid, Points
 from warpfactor.geometry.image import Image
 from warpfactor.geometry.transform import Affine, Chain, Transform, Warp
 from warpfactor.io import write_image, write_transform
-from warpfactor.io.folder import atomic_folder
-from warpfactor.io.together import run_together
+from warpfactor.io.atomic import atomic_folder
+from warpfactor.io.parallel import run_together
 from warpfactor.io.transforms import ANTS_AFFINE, ANTS_INVERSE_WARP, ANTS_WARP
 from warpfactor.measure.regularity import Figures
 from warpfactor.recipebook.recipe import Recipe
@@ -185,7 +185,7 @@ class Registration:
 
     def write_volumes(self, place: Path) -> None:
         """Write the image and the transforms of `save` into an existing folder."""
-        jobs = [partial(write_image, self.warped, place / WARPED, rough=True)]
+        jobs = [partial(write_image, self.warped, place / WARPED)]
         for transform, name in (
             (self.warp, ANTS_WARP),
             (self.inverse_warp, ANTS_INVERSE_WARP),

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import base64
 import html
+import io
 import itertools
-import struct
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from PIL import Image as Picture
 
 from warpfactor.geometry.grid import Grid
 
@@ -189,13 +189,7 @@ def _side_by_side(tiles: Sequence[Array]) -> Array:
 
 
 def _png(pixels: Array) -> bytes:
-    """(h, w, 3) uint8 as a PNG file: a header, the rows (each after its filter type, none), an end."""
-    height, width, _ = pixels.shape
-    rows = np.concatenate([np.zeros((height, 1), np.uint8), pixels.reshape(height, -1)], axis=1)
-    header = struct.pack(">2I5B", width, height, 8, 2, 0, 0, 0)
-    parts = ((b"IHDR", header), (b"IDAT", zlib.compress(rows.tobytes())), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(kind, content) for kind, content in parts)
-
-
-def _chunk(kind: bytes, content: bytes) -> bytes:
-    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+    """(h, w, 3) uint8 as a PNG file."""
+    stream = io.BytesIO()
+    Picture.fromarray(pixels).save(stream, "PNG")
+    return stream.getvalue()

@@ -12,7 +12,7 @@ from warpfactor.geometry.grid import Grid
 from warpfactor.geometry.image import Image
 from warpfactor.geometry.transform import Warp
 from warpfactor.io import make_table, write_image, write_points
-from warpfactor.io.folder import atomic_folder
+from warpfactor.io.atomic import atomic_folder
 from warpfactor.phantom import Phantom, phantom
 
 TABLE = "pairs.csv"

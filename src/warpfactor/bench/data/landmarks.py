@@ -8,7 +8,7 @@ from warpfactor.bench.data.dataset import Case
 from warpfactor.errors import FileError
 from warpfactor.geometry.grid import Grid, Points
 from warpfactor.io import Landmarks, read_landmarks, read_points
-from warpfactor.io.keypoints import is_keypoint_file, read_keypoints
+from warpfactor.io.points import is_keypoint_file, read_keypoints
 
 
 def read_pair(case: Case, fixed: Grid, moving: Grid) -> Landmarks | None:

@@ -1,10 +1,9 @@
-"""Transform and point files: exact round trips, ANTs' names and order, centres of rotation, broken files."""
+"""Transform files: exact round trips, the names and order of ANTs, centres of rotation, broken files."""
 
 import gzip
 import struct
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import nibabel
@@ -18,16 +17,13 @@ from warpfactor.errors import FileError, InputError
 from warpfactor.geometry.grid import Grid
 from warpfactor.geometry.transform import Affine, Chain, Warp
 from warpfactor.io import (
-    make_table,
-    packing,
     read_ants,
     read_image,
-    read_landmarks,
-    read_points,
     read_transform,
+    transforms,
     write_ants,
     write_image,
-    write_points,
+    write_series,
     write_transform,
 )
 
@@ -36,7 +32,7 @@ from warpfactor.io import (
 def test_a_field_of_one_slice_lies_where_an_image_with_its_header_does(codes: tuple[int, int], tmp_path: Path) -> None:
     grid = slice_grid("axial")
     write_transform(smooth_warp(grid), tmp_path / "field.nii")
-    write_image(noise(grid, torch.Generator().manual_seed(0)), tmp_path / "image.nii", rough=True)
+    write_image(noise(grid, torch.Generator().manual_seed(0)), tmp_path / "image.nii")
     for name in ("field.nii", "image.nii"):
         raw = bytearray((tmp_path / name).read_bytes())
         struct.pack_into("<2h", raw, 252, *codes)
@@ -225,71 +221,6 @@ def test_broken_transform_files_give_one_clear_sentence(tmp_path: Path, generato
         read_ants(tmp_path / "sub")
 
 
-def test_points_keep_their_other_columns(tmp_path: Path) -> None:
-    path = tmp_path / "points.csv"
-    path.write_text("x,y,z,t,label,comment\n1,2,3,0,7,left eye\n0.1,-5e1,6.25,0,8,\n")
-    table = read_points(path)
-    np.testing.assert_array_equal(table.points, [[1, 2, 3], [0.1, -50, 6.25]])
-    write_points(table, table.points / 3, tmp_path / "moved.csv")
-    again = read_points(tmp_path / "moved.csv")
-    np.testing.assert_array_equal(again.points, table.points / 3)
-    assert [row[3:] for row in again.rows] == [("0", "7", "left eye"), ("0", "8", "")]
-
-
-def test_ras_points_are_turned_both_ways(tmp_path: Path) -> None:
-    (tmp_path / "ras.csv").write_text("label,X,Y,Z\na,1,2,3\n")
-    table = read_points(tmp_path / "ras.csv", ras=True)
-    np.testing.assert_array_equal(table.points, [[-1, -2, 3]])
-    write_points(table, table.points, tmp_path / "again.csv", ras=True)
-    np.testing.assert_array_equal(read_points(tmp_path / "again.csv").points, [[1, 2, 3]])
-
-
-def test_planar_points_have_no_z(tmp_path: Path) -> None:
-    (tmp_path / "flat.csv").write_text("x,y\n1,2\n")
-    table = read_points(tmp_path / "flat.csv")
-    np.testing.assert_array_equal(table.points, [[1, 2, 0]])
-    write_points(table, table.points + 1, tmp_path / "moved.csv")
-    assert (tmp_path / "moved.csv").read_text(encoding="utf-8") == "x,y\n2.0,3.0\n"
-
-
-def test_new_points_can_be_written(tmp_path: Path, rng: np.random.Generator) -> None:
-    points = rng.normal(size=(4, 3))
-    write_points(make_table(points), points, tmp_path / "new.csv")
-    np.testing.assert_array_equal(read_points(tmp_path / "new.csv").points, points)
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("a,b\n1,2\n", "needs columns named x, y and z; it has a, b"),
-        ("x,y,z\n", "holds no points"),
-        ("x,y,z\n1,2\n", "line 2 has 2 columns"),
-        ("x,y,z\n1,two,3\n", "line 2 has 'two'"),
-        ("x,y,z\n1,nan,3\n", "not finite"),
-    ],
-)
-def test_broken_point_files_are_named(text: str, words: str, tmp_path: Path) -> None:
-    (tmp_path / "points.csv").write_text(text)
-    with pytest.raises(FileError, match=words):
-        read_points(tmp_path / "points.csv")
-
-
-def test_landmark_pairs_are_read(tmp_path: Path, data_dir: Path) -> None:
-    pairs = read_landmarks(data_dir / "lung" / "landmarks_51_corrected.csv")
-    assert pairs.fixed.shape == pairs.moving.shape == (51, 3)
-    distance = np.linalg.norm(pairs.fixed - pairs.moving, axis=1)
-    assert distance.mean() == pytest.approx(35.3, abs=0.1)
-    (tmp_path / "other.csv").write_text("x,y,z\n1,2,3\n")
-    with pytest.raises(FileError, match="fixed_x"):
-        read_landmarks(tmp_path / "other.csv")
-
-
-def test_named_landmark_columns_are_read(tmp_path: Path) -> None:
-    (tmp_path / "pairs.csv").write_text("fixed_x,fixed_y,fixed_z,moving_x,moving_y,moving_z\n1,2,3,4,5,6\n")
-    pairs = read_landmarks(tmp_path / "pairs.csv")
-    np.testing.assert_array_equal(np.r_[pairs.fixed, pairs.moving], [[1, 2, 3], [4, 5, 6]])
-
-
 def _values(path: Path) -> np.ndarray:
     return SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(str(path)))
 
@@ -313,19 +244,24 @@ def test_a_packed_field_is_the_same_file_and_leaves_no_other(tmp_path: Path) -> 
     assert {path.name for path in tmp_path.iterdir()} == {"packed.nii.gz", "plain.nii"}
 
 
-def test_a_field_that_cannot_be_packed_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    @contextmanager
-    def full(path: Path) -> Iterator[packing.Put]:
-        def put(_: object) -> None:
-            raise OSError(28, "No space left on device")
+@pytest.mark.parametrize("suffix", [".nii", ".nii.gz"])
+def test_a_field_that_cannot_be_written_leaves_nothing(
+    suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> Iterator[slice]:
+        yield slice(0, 1)
+        raise OSError(28, "No space left on device")
 
-        path.write_bytes(b"half")
-        yield put
-
-    monkeypatch.setattr(packing, "opened", full)
+    monkeypatch.setattr(transforms, "slabs", full)
     with pytest.raises(FileError, match="No space left"):
-        write_transform(smooth_warp(GRIDS["oblique"]), tmp_path / "warp.nii.gz")
+        write_transform(smooth_warp(GRIDS["oblique"]), tmp_path / f"warp{suffix}")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_series_is_no_displacement_field(tmp_path: Path, generator: torch.Generator) -> None:
+    write_series([noise(GRIDS["lps"], generator)] * 2, tmp_path / "series.nii.gz")
+    with pytest.raises(FileError, match="one volume, this file has 2"):
+        read_transform(tmp_path / "series.nii.gz")
 
 
 @pytest.mark.parametrize("name", ["fsl.mat", "greedy.mat", "matrix.txt"])
