@@ -1,4 +1,4 @@
-"""Tallies, percentiles, round trips, shrunken images and LNCC's room: the CPU forms against the reference and numpy."""
+"""Tallies, percentiles, round trips and shrunken images: both backends against NumPy and other operations."""
 
 import dataclasses
 
@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from kernel_problems import threads
 from warpfactor.kernels import numba as cpu
 from warpfactor.kernels import reference
 
@@ -64,12 +65,11 @@ def test_nothing_is_tallied_where_the_mask_is_empty(ops):
 
 @pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="needs two threads")
 def test_threads_do_not_change_a_tally(generator):
-    data, before = values(generator), numba.get_num_threads()
+    data = values(generator)
     found = []
-    for threads in (1, 2):
-        numba.set_num_threads(threads)
-        found.append((cpu.tally(data), cpu.percentiles(data, RANKS)))
-    numba.set_num_threads(before)
+    for number in (1, 2):
+        with threads(number):
+            found.append((cpu.tally(data), cpu.percentiles(data, RANKS)))
     assert found[0] == found[1]
 
 
@@ -107,31 +107,3 @@ def test_shrinking_is_blurring_and_resizing(generator, dtype, shape, small):
         assert found.data_ptr() != images.data_ptr()
         torch.testing.assert_close(found.double(), exact, rtol=0, atol=1e-4)
     assert torch.equal(images, kept)
-
-
-@pytest.mark.parametrize("window", ["box", "gaussian"])
-@pytest.mark.parametrize("exact", [True, False])
-def test_a_room_can_be_used_again_and_again(generator, window, exact):
-    """Whatever earlier calls left in it changes nothing."""
-    shape, radius = (9, 10, 11), (2, 1, 2)
-    room = cpu.lncc_room(shape, radius, window)
-    for part in room:
-        part.fill(np.nan)
-    matrix = torch.eye(3, 4, dtype=torch.float64)
-    for _ in range(3):
-        fixed, moving = (torch.randn(shape, generator=generator) for _ in range(2))
-        u = torch.randn((3, *shape), generator=generator)
-        gradients = torch.empty_like(u), torch.empty_like(u)
-        options = {"radius": radius, "window": window, "exact": exact, "flat": (0.0, 0.0), "symmetric": True}
-        fresh = cpu.lncc(fixed, moving, u, matrix, gradient=gradients[0], **options)
-        again = cpu.lncc(fixed, moving, u, matrix, gradient=gradients[1], room=room, **options)
-        assert fresh == again
-        assert torch.equal(*gradients)
-        assert cpu.lncc(fixed, moving, u, matrix, room=room, **options) == cpu.lncc(fixed, moving, u, matrix, **options)
-
-
-def test_a_room_of_another_size_is_refused(generator):
-    image = torch.randn((9, 10, 11), generator=generator)
-    room = cpu.lncc_room((9, 10, 12), (1, 1, 1))
-    with pytest.raises(ValueError, match="another image"):
-        cpu.lncc(image, image, torch.zeros(3, 9, 10, 11), torch.eye(3, 4), radius=(1, 1, 1), room=room)

@@ -15,8 +15,8 @@ from warpfactor.kernels.numba._compile.jit import exclusive, parallel, serial, u
 from warpfactor.kernels.numba.arrays import array, check_field, field_strides, target
 from warpfactor.kernels.numba.interpolate import vector_at
 
-BATCH = 1024  # voxels, in adjacent rows, that are composed at once
-GROUPS = 64  # of batches; a thread allocates its buffers once per group
+BATCH = 1024  # number of voxels, in adjacent rows, that are composed at once
+GROUPS = 64  # number of groups of batches; a thread allocates its buffers once per group
 
 
 @serial

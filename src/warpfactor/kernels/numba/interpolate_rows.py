@@ -13,9 +13,9 @@ from warpfactor.kernels.numba._compile.jit import inline, serial, unsigned
 # Fractions along z, y, x; then, per axis, 1 where the value changes along it and 0 beyond the outermost voxel centres,
 # where the edge value holds.
 PARTS = 6
-CHUNKS = 64  # into which kernels divide the rows of a volume; a thread allocates its buffers once per chunk
+CHUNKS = 64  # number of chunks of the rows of a volume; a thread allocates its buffers once per chunk
 ZERO = np.float32(0.0)
-HALF = np.float32(0.5)  # voxel beyond the outermost centres up to which a point is inside the image, as in ITK
+HALF = np.float32(0.5)  # a point is inside the image up to half a voxel beyond the outermost centres, as in ITK
 
 
 @inline

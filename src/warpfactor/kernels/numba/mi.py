@@ -15,7 +15,7 @@ from warpfactor.kernels.numba._compile.jit import exclusive, inline, parallel, s
 from warpfactor.kernels.numba.arrays import gradient_array, pair_arrays
 from warpfactor.kernels.numba.interpolate_rows import ZERO, multiply_row, row_buffers, sample_row
 
-CHUNKS = 16  # of rows; a constant, so that the result does not depend on the number of threads
+CHUNKS = 16  # number of chunks of rows; a constant, so that the result does not depend on the number of threads
 
 
 @inline

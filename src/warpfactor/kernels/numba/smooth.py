@@ -22,10 +22,10 @@ from warpfactor.kernels.numba.arrays import target
 from warpfactor.kernels.taps import gaussian_kernel
 
 IDENTITY = np.ones(1, np.float32)
-LINE = 1024  # voxels that are filtered as one row along x and y: with their neighbours they fit the nearest cache
-SLAB = 256  # voxels of a plane that are filtered together along z; wider slabs leave the cache and skip fewer zeros
-MULTIPLE = 8  # of which the width of buffers is one: aligned loads take 0.75 ns per voxel, others 1.0
-GROUPS = 32  # of planes or slabs; a thread allocates its buffers once per group
+LINE = 1024  # voxels that are filtered as one row along x and y; with their neighbours they fit the nearest cache
+SLAB = 256  # voxels of a plane filtered together along z; wider slabs leave the cache and skip fewer zeros
+MULTIPLE = 8  # buffers have a width that is a multiple of this: aligned loads take 0.75 ns per voxel, others 1.0
+GROUPS = 32  # number of groups of planes or slabs; a thread allocates its buffers once per group
 
 
 @serial

@@ -18,8 +18,10 @@ from warpfactor.kernels.numba.arrays import NO_MASK, array, check_shape
 from warpfactor.kernels.ops import Tally
 from warpfactor.kernels.reference.statistics import neighbours
 
-CHUNK = 1 << 16  # values per partial sum; a constant, so that the result does not depend on the number of threads
-PARTS = 4  # of the values, each with its own histogram
+CHUNK = (
+    1 << 16
+)  # number of values per partial sum; a constant, so that the result does not depend on the number of threads
+PARTS = 4  # number of parts of the values, each with its own histogram
 DIGITS = 1 << 16
 UNWANTED = -1
 

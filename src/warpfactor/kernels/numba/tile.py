@@ -17,8 +17,8 @@ from warpfactor.kernels.numba.descent import figures, single_precision
 from warpfactor.kernels.numba.windows import window_rows
 from warpfactor.kernels.reference import descent as reference
 
-ENTRIES = 6  # of a symmetric 3x3 matrix: zz, zy, zx, yy, yx, xx
-CHUNKS = 8  # of rows; a constant, so that the result does not depend on the number of threads
+ENTRIES = 6  # different entries of a symmetric 3x3 matrix: zz, zy, zx, yy, yx, xx
+CHUNKS = 8  # number of chunks of rows; a constant, so that the result does not depend on the number of threads
 FLOOR, TINY = reference.FLOOR, reference.TINY
 
 

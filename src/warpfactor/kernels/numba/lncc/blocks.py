@@ -26,9 +26,9 @@ from warpfactor.kernels.numba._compile.jit import inline
 CUT_DISTANCE = 16  # least distance of two cuts between rows, for exact gradients
 CUT_DISTANCE_CENTRE = 6  # the same for other gradients, which have half as much to compute twice
 THICKNESS = 100  # least number of planes for an additional cut between planes
-MOST_PARTS = 8  # of the rows, unless the limits on memory below ask for more
-CACHE_BYTES = 10 << 20  # that a thread should keep of a block: what fits into a cache
-CACHE_BYTES_SLICE = 40 << 20  # the same for a single slice, whose rows are used once only
+MOST_PARTS = 8  # greatest number of parts along y, unless the limits on memory below require more
+CACHE_BYTES = 10 << 20  # what a thread should keep of a block at most, so that it fits into a cache
+CACHE_BYTES_SLICE = 40 << 20  # the same for a single slice, whose rows are used only once
 
 
 def make_blocks(work: Any, shape: Sequence[int], radius: Sequence[int], *, exact: bool = True) -> Any:
@@ -77,7 +77,7 @@ def _row_bytes(width: int, rz: int) -> int:
 
 
 def _cuts(work: Any, parts: int) -> list[int]:
-    """The ends of this many parts, or fewer, of about the same work."""
+    """Ends of parts that take about the same work, at most this many."""
     done = np.cumsum(work, dtype=np.float64)
     inner = np.searchsorted(done, done[-1] * np.arange(1, parts) / parts) + 1 if done[-1] > 0 else []
     return sorted({0, *(int(i) for i in inner), len(work)})

@@ -13,7 +13,7 @@ import numpy as np
 
 from warpfactor.kernels.numba._compile.jit import serial, unsigned
 
-PRODUCTS = 6  # whose sums over a window are needed: 1, F, M, F², M², F M, of the voxels that count
+PRODUCTS = 6  # products that are summed over the voxels of a window that count: 1, F, M, F², M², F M
 MAPS = 3  # adjoint maps: a, b, b mM - a mF
 
 

@@ -102,7 +102,7 @@ def _line_buffers(D, W, rx):  # type: ignore[no-untyped-def]
 
 @serial
 def _sample_seams(images, want, grad, spans, seams, listed, sampling, start, stop):  # type: ignore[no-untyped-def]
-    """Interpolate the seams' rows, `listed`, of all planes; they are counted plane by plane, from `start` to `stop`."""
+    """Interpolate the rows of seams, `listed`, in all planes: numbers `start` to `stop` if counted plane by plane."""
     _, moving, u, A, B, fmask, mmask = images
     seam_values, numbers = seams
     _, weight, buffers = sampling
@@ -118,7 +118,7 @@ def _sample_seams(images, want, grad, spans, seams, listed, sampling, start, sto
 
 @serial
 def _enter(images, window, z, y, own, sampling, warped, sums, i, first, grad, spans, hull_z, seams):  # type: ignore[no-untyped-def]
-    """Interpolate row (z, y) and update the window sums along z; its derivatives are needed if it is the block's `own`.
+    """Interpolate row (z, y), with its derivatives if it is the block's `own`, and update the window sums along z.
 
     Rows of seams have been interpolated already. Row i of the rings belongs to row y. It is cleared when plane
     `first`, the first one of the block, enters; the ring of warped values also for the K - 1 planes after it.

@@ -116,5 +116,5 @@ def make_plans(
 
 
 def reach_of(radius: Sequence[int], shape: Sequence[int], window: str) -> tuple[int, ...]:
-    """The radius, at most the size of the image for a box: what lies beyond adds nothing and would cost ring planes."""
+    """The radius; for a box at most the size of the image, since voxels beyond it add nothing but planes of rings."""
     return tuple(min(r, n - 1) if window == "box" else r for r, n in zip(radius, shape, strict=True))

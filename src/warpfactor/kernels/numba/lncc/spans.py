@@ -18,9 +18,8 @@ from torch import Tensor
 from warpfactor.kernels.numba._compile.jit import inline, serial, unsigned
 from warpfactor.kernels.numba.arrays import array, mask_array
 
-MULTIPLE = (
-    8  # at which spans begin and end: the part of a row that fills no whole vector costs as much as one that does
-)
+# Spans begin and end at multiples of this: the part of a row that fills no whole vector costs as much as a vector.
+MULTIPLE = 8
 
 
 def whole_spans(shape: Sequence[int]) -> Any:

@@ -1,4 +1,4 @@
-"""A tensor whose shape does not fit the others is refused before compiled code can read or write beyond its end."""
+"""A tensor of the wrong shape is refused before compiled code can read or write beyond its end."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from warpfactor.kernels import numba as cpu
 
 FIXED, MOVING = (5, 6, 7), (4, 6, 8)
 WEIGHTS = (1.0, 1.0, 1.0)
-ALONE = {"lncc_room", "resize", "shrink", "smooth_box", "smooth_gaussian"}  # nothing there has to fit another tensor
+ONE_TENSOR = {"resize", "shrink", "smooth_box", "smooth_gaussian"}
 
 
 def image(shape=FIXED):
@@ -51,7 +51,10 @@ CALLS = {
     "invert": {"displacement": field(), "start": field()},
     "jacobian_determinant": {"displacement": field()},
     "lncc": warped(radius=(1, 1, 1)),
-    "lncc_spans": {"fixed": image(), "mask": mask(), "radius": (1, 1, 1), "flat": 0.1},
+    "lncc_plans": {
+        **{"fixed": image((2, *FIXED)), "mask": mask(), "radius": (1, 1, 1)},
+        **{"window": "box", "exact": True, "floors": (0.1, 0.1)},
+    },
     "mi": warped(bins=8, fixed_range=(0.0, 1.0), moving_range=(0.0, 1.0)),
     "mse": warped(),
     "norms": {"gradient": field(), "weights": WEIGHTS},
@@ -63,10 +66,10 @@ CALLS = {
     "tally": {"values": image(), "mask": mask()},
     "tile": {"gradient": field(), "size": (3, 3, 3), "damping": 1.0, "weights": WEIGHTS},
 }
-# What the others have to fit. A field among these must still have three components.
+# The tensor that the others have to fit. If it is a field, it must still have three components.
 LEADS = {
     **dict.fromkeys(("adam", "affine_gradient", "descend", "norms", "tile"), "gradient"),
-    **dict.fromkeys(("affine_moments", "lncc", "lncc_spans", "mi", "mse"), "fixed"),
+    **dict.fromkeys(("affine_moments", "lncc", "lncc_plans", "mi", "mse"), "fixed"),
     **dict.fromkeys(("invert", "jacobian_determinant", "sample", "sample_gradient", "sample_labels"), "displacement"),
     **dict.fromkeys(("percentiles", "tally"), "values"),
     **{"compose": "warp", "round_trip": "first"},
@@ -74,10 +77,10 @@ LEADS = {
 FREE = {"moving", "image", "labels"}
 
 
-def misfits(shape, leads):
-    """Shapes with a component less, a voxel less, a voxel more, and as many voxels with the axes reversed."""
+def wrong_shapes(shape, leads):
+    """Shapes with a component less, a voxel less, a voxel more, and with the axes reversed."""
     components, space = shape[:-3], shape[-3:]
-    if components:
+    if components == (3,):
         yield (2, *space)
     if not leads:
         *others, last = shape
@@ -89,22 +92,22 @@ CASES = [
     for name, call in CALLS.items()
     for argument, value in call.items()
     if isinstance(value, torch.Tensor) and argument not in FREE
-    for shape in misfits(tuple(value.shape), leads=argument == LEADS[name])
+    for shape in wrong_shapes(tuple(value.shape), leads=argument == LEADS[name])
 ]
 
 
-def test_every_kernel_is_here():
-    assert set(CALLS) | ALONE == set(cpu.__all__)
+def test_every_kernel_is_tested():
+    assert set(CALLS) | ONE_TENSOR == set(cpu.__all__)
     assert set(CALLS) == set(LEADS)
 
 
 @pytest.mark.parametrize(("name", "argument", "shape"), CASES)
-def test_a_misfit_is_refused_by_name(name, argument, shape):
+def test_a_wrong_shape_is_refused_by_name(name, argument, shape):
     call = {**CALLS[name], argument: CALLS[name][argument].new_zeros(shape)}
     with pytest.raises(ValueError, match=rf"^{argument} has shape \({', '.join(map(str, shape))}\), but "):
         getattr(cpu, name)(**call)
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_what_fits_is_taken(name):
+def test_right_shapes_are_accepted(name):
     getattr(cpu, name)(**CALLS[name])

@@ -1,4 +1,4 @@
-"""The Numba kernels are no further from the float64 reference than a few times the float32 reference is."""
+"""Every Numba kernel against the reference, and with different numbers of threads."""
 
 import itertools
 
@@ -6,44 +6,11 @@ import numba
 import pytest
 import torch
 
+from kernel_problems import assert_as_exact, masks, problem, single, threads
 from warpfactor.kernels import numba as cpu
 from warpfactor.kernels import reference
 
 SHAPES = [((7, 9, 11), (8, 7, 10)), ((1, 13, 9), (1, 11, 12)), ((5, 6, 17), (5, 6, 17)), ((3, 4, 2), (4, 3, 5))]
-MATRIX = torch.tensor(
-    [[1.03, 0.05, -0.02, 0.3131], [-0.04, 0.7, 0.03, 0.9173], [0.02, -0.06, 1.1, -0.4137]], dtype=torch.float64
-)
-
-
-def problem(shapes, seed=0):
-    """Fixed, moving, displacement and matrix in float64; in 2-D nothing leaves the plane."""
-    generator = torch.Generator().manual_seed(seed)
-    fixed_shape, moving_shape = shapes
-    fixed = torch.randn(fixed_shape, generator=generator, dtype=torch.float32).double()
-    moving = torch.randn(moving_shape, generator=generator, dtype=torch.float32).double()
-    field = torch.randn((3, *fixed_shape), generator=generator, dtype=torch.float32).double()
-    matrix = MATRIX.clone()
-    if fixed_shape[0] == 1:
-        field[0] = 0
-        matrix[0] = torch.tensor([1.0, 0, 0, 0])
-        matrix[:, 0] = torch.tensor([1.0, 0, 0])
-    return fixed, moving, field, matrix
-
-
-def masks(shapes, seed=1):
-    generator = torch.Generator().manual_seed(seed)
-    return tuple((torch.rand(s, generator=generator) > 0.2).to(torch.uint8) for s in shapes)
-
-
-def assert_as_exact(found, exact, single, factor=4.0):
-    """|cpu - float64 reference| is within a few times |float32 reference - float64 reference| plus one rounding."""
-    scale = exact.abs().max().item() + 1e-30
-    allowed = factor * (single.double() - exact).abs().max().item() + 2e-6 * scale
-    assert (found.double() - exact).abs().max().item() <= allowed
-
-
-def single(*tensors):
-    return [t.float() for t in tensors]
 
 
 @pytest.mark.parametrize("shapes", SHAPES)
@@ -222,7 +189,7 @@ THREADED_COSTS = (
 
 
 def everything(fixed, moving, field, matrix):
-    """What every kernel makes of the same input, in a list."""
+    """The results of every kernel for the same input."""
     out = []
     for name, options in THREADED_COSTS:
         gradient = torch.empty_like(field)
@@ -238,24 +205,15 @@ def everything(fixed, moving, field, matrix):
     return [*out, cpu.compose(field, field), *cpu.invert(field)]
 
 
+@pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="one core only")
 def test_results_do_not_depend_on_the_number_of_threads():
-    if numba.config.NUMBA_NUM_THREADS < 2:
-        pytest.skip("one core only")
-    fixed, moving, field, matrix = problem(((9, 37, 23), (11, 30, 25)))
-    fixed, moving, field = single(fixed, moving, field)
-
-    def run(threads):
-        numba.set_num_threads(threads)
-        return [
-            torch.as_tensor(part, dtype=None if torch.is_tensor(part) else torch.float64)
-            for part in everything(fixed, moving, field, matrix)
-        ]
-
-    try:
-        for one, two in zip(run(1), run(2), strict=True):
-            assert torch.equal(one, two)
-    finally:
-        numba.set_num_threads(numba.config.NUMBA_NUM_THREADS)
+    *images, matrix = problem(((9, 37, 23), (11, 30, 25)))
+    results = []
+    for number in (1, 2):
+        with threads(number):
+            results.append(everything(*single(*images), matrix))
+    for one, two in zip(*results, strict=True):
+        assert torch.equal(one, two) if torch.is_tensor(one) else one == two
 
 
 @pytest.mark.parametrize("shapes", SHAPES)
@@ -333,7 +291,7 @@ def permuted(shape):
     return torch.rand((*shape, 3), generator=torch.Generator().manual_seed(3)).permute(3, 0, 1, 2)
 
 
-def test_fields_of_other_strides_are_read_and_never_written():
+def test_fields_that_are_not_contiguous_are_read_but_not_written():
     field = permuted((5, 6, 7))
     assert torch.equal(cpu.compose(field, field), cpu.compose(field.contiguous(), field.contiguous()))
     assert torch.equal(cpu.invert(field)[0], cpu.invert(field.contiguous())[0])
@@ -345,8 +303,7 @@ def test_fields_of_other_strides_are_read_and_never_written():
         cpu.compose(field, field, out=permuted((5, 6, 7)))
 
 
-def test_a_point_that_is_nowhere_reads_inside_the_field():
-    """NaN is not refused by a kernel, but it must not become an index."""
+def test_a_nan_displacement_never_becomes_an_index():
     field = torch.zeros((3, 5, 6, 7))
     field[:, 2, 3, 4] = torch.nan
     found = cpu.compose(field, torch.full_like(field, torch.nan))

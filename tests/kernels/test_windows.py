@@ -1,14 +1,14 @@
-"""Running window sums in fours, against sums of slices."""
+"""Sums over windows along x, against sums of slices."""
 
 import numba
 import numpy as np
 import pytest
 
-from warpfactor.kernels.numba._compile.jit import LOOSE
-from warpfactor.kernels.numba.filters import window_rows
+from warpfactor.kernels.numba._compile.jit import OPTIONS
+from warpfactor.kernels.numba.windows import window_rows
 
 
-@numba.njit(**LOOSE)
+@numba.njit(**OPTIONS)
 def sums_of(lines, r, out, x0, x1):
     window_rows(lines, r, np.ones(2 * r + 1), True, out, x0, x1)
 
@@ -22,7 +22,7 @@ def test_windows_are_sums_of_slices(r, width):
         sums_of(lines, r, out, x0, x1)
         true = np.array([[line[x : x + 2 * r + 1].sum() for x in range(x0, x1)] for line in lines])
         np.testing.assert_allclose(out[:, x0:x1], true, rtol=1e-13)
-        assert np.isnan(np.delete(out, range(x0, x1), axis=1)).all()  # nothing else is touched
+        assert np.isnan(np.delete(out, range(x0, x1), axis=1)).all()  # nothing else is written
 
 
 def test_a_long_line_does_not_drift():

@@ -1,4 +1,4 @@
-"""Sources of kernels: which ones a process has imported, and that kept machine code is never that of others."""
+"""The digest of the kernels' sources: machine code of other sources is never loaded."""
 
 import os
 import shutil
@@ -7,27 +7,27 @@ import sys
 
 import pytest
 
-from warpfactor.kernels.numba._compile import digest as sources
+from warpfactor.kernels.numba._compile import digest
 
 
 def test_the_digest_changes_with_any_source(tmp_path, monkeypatch):
     kernels = tmp_path / "kernels"
-    shutil.copytree(sources.SOURCES, kernels, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(sources, "SOURCES", kernels)
-    seen = {sources.digest()}
-    for path in (kernels / "cpu" / "filters.py", kernels / "reference" / "lncc.py"):
+    shutil.copytree(digest.SOURCES, kernels, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(digest, "SOURCES", kernels)
+    seen = {digest.source_digest()}
+    for path in (kernels / "numba" / "lncc" / "sums.py", kernels / "reference" / "lncc.py"):
         path.write_bytes(path.read_bytes() + b" ")
-        seen.add(sources.digest())
+        seen.add(digest.source_digest())
     assert len(seen) == 3
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="links need rights there")
 def test_a_source_that_cannot_be_read_is_no_error(tmp_path, monkeypatch):
-    """Some editors keep links to nowhere beside an open file."""
-    monkeypatch.setattr(sources, "SOURCES", tmp_path)
-    before = sources.digest()
+    """Some editors keep a dangling link beside an open file."""
+    monkeypatch.setattr(digest, "SOURCES", tmp_path)
+    before = digest.source_digest()
     (tmp_path / ".#lncc.py").symlink_to("nobody@nowhere")
-    assert sources.digest() not in ("", before)
+    assert digest.source_digest() not in ("", before)
 
 
 SAVED_WHILE_IMPORTED = """
@@ -45,19 +45,20 @@ sys.meta_path.insert(0, Editor())
 import warpfactor.kernels.numba
 from warpfactor.kernels.numba._compile import cache
 import numba
-kernel = cache.kept(numba.njit)(warpfactor.kernels.numba.edited.read)
+kernel = cache.cached(numba.njit)(warpfactor.kernels.numba.edited.read)
 print(kernel(), sum(kernel.stats.cache_hits.values()))
 """
 
 
 @pytest.mark.parametrize("when", ["warpfactor.kernels.numba.edited", "warpfactor.kernels.numba.statistics"])
-def test_a_source_that_is_saved_while_it_is_imported_never_meets_another_ones_machine_code(tmp_path, when):
-    """Just before it is read, or after: old code for a new caller, or new code under the old name, would be wrong."""
+def test_a_source_saved_during_the_import_never_meets_machine_code_of_another_version(tmp_path, when):
+    """The file is saved just before it is imported, or after that."""
     package = tmp_path / "warpfactor"
-    shutil.copytree(sources.SOURCES.parent, package, ignore=shutil.ignore_patterns("__pycache__"))
-    edited, kernels = package / "kernels" / "cpu" / "edited.py", package / "kernels" / "cpu" / "__init__.py"
+    shutil.copytree(digest.SOURCES.parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    edited, kernels = package / "kernels" / "numba" / "edited.py", package / "kernels" / "numba" / "__init__.py"
     edited.write_text("def read():\n    count = 1\n    return count\n")
-    kernels.write_text(kernels.read_text().replace("from .sample ", "from . import edited\nfrom .sample "))
+    later = "from warpfactor.kernels.numba.sample import"
+    kernels.write_text(kernels.read_text().replace(later, f"from warpfactor.kernels.numba import edited\n{later}"))
     (tmp_path / "run.py").write_text(SAVED_WHILE_IMPORTED)
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "kept"), "PYTHONPATH": str(tmp_path)}
     found = []
@@ -65,5 +66,5 @@ def test_a_source_that_is_saved_while_it_is_imported_never_meets_another_ones_ma
         command = [sys.executable, "-B", str(tmp_path / "run.py"), str(edited), moment]
         done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
         found.append(done.stdout.split())
-    while_saved = "2" if when.endswith("edited") else "1"  # what was read
-    assert found == [["1", "0"], [while_saved, "0"], ["2", "0"], ["2", "1"]]
+    imported = "2" if when.endswith("edited") else "1"
+    assert found == [["1", "0"], [imported, "0"], ["2", "0"], ["2", "1"]]
