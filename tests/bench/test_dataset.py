@@ -235,5 +235,5 @@ def test_landmarks_that_do_not_correspond_are_refused(tmp_path):
     (tmp_path / "m.csv").write_text("1,2,3\n")
     grid = wf.Grid.from_spacing((9, 9, 9))
     case = BenchCase("x", tmp_path, tmp_path, fixed_landmarks=tmp_path / "f.csv", moving_landmarks=tmp_path / "m.csv")
-    with pytest.raises(FileError, match=r"has 2 points and .* 1; they must correspond"):
+    with pytest.raises(FileError, match=r"has 2 points, but .* has 1; landmarks must correspond"):
         read_pair(case, grid, grid)

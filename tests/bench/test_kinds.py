@@ -1,14 +1,17 @@
-"""Several kinds of images in one benchmark: tables are read from a folder or a list, and methods compared over kinds."""
+"""Several kinds of images in one benchmark: tables in a folder or a list, and methods compared over the kinds."""
 
 import csv
 import shutil
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+import stand_ins
 from warpfactor.bench.data.dataset import read_dataset
 from warpfactor.bench.data.example import write_example
 from warpfactor.bench.data.kinds import COLLECTION, write_kind_tables
+from warpfactor.bench.run import runner
 from warpfactor.bench.run.record import DONE, FAILED, Run
 from warpfactor.bench.score.kinds import kind_table, win_table
 from warpfactor.cli import app as cli
@@ -168,9 +171,10 @@ def test_our_failure_is_a_loss_and_the_worst_case():
     assert win_table(lost).rows[0]["kinds_lost"] == 1
 
 
-def test_the_command_compares_methods_over_kinds(tables, tmp_path):
+def test_the_command_compares_methods_over_kinds(tables, tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "_run_once", stand_ins._run_here)
     methods = f"a=rigid+{QUICK},b=affine+{QUICK}"
-    options = ["bench", "accuracy", "--data", tables, "--methods", methods, "--jobs", "2", "-o", tmp_path / "out"]
+    options = ["bench", "accuracy", "--data", tables, "--methods", methods, "-o", tmp_path / "out"]
     done = CliRunner().invoke(cli.app, [str(option) for option in options], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     assert "Kinds of images" in done.stdout and "Wins and losses" in done.stdout and "Per pair" not in done.stdout
@@ -195,3 +199,11 @@ def test_a_pair_that_is_listed_twice_is_refused(tables, tmp_path):
     listed.write_text(f'data = "{tables}"\n[kinds]\na = "a.csv"\n', encoding="utf-8")
     with pytest.raises((FileError, InputError), match="phantom 0"):
         read_dataset(listed)
+
+
+def test_the_page_lists_the_collection():
+    page = (Path(__file__).parents[2] / "docs" / "benchmarks" / "kinds.md").read_text(encoding="utf-8")
+    for kind in COLLECTION:
+        patterns = [f"{kind.name}/{name}" for name in (kind.image, kind.labels, kind.landmarks, kind.mask) if name]
+        assert all(f"`{pattern}`" in page for pattern in patterns), kind.name
+        assert all(f"{fixed} <- {moving}" in page for fixed, moving in (kind.pairs[0], kind.pairs[-1]))

@@ -62,8 +62,8 @@ def _explain(name: str | None) -> None:
     for layout in LAYOUTS:
         typer.echo(text(layout))
     typer.echo(
-        "Check a dataset with `warpfactor datasets --check PATH`; write an example with `--example FOLDER`, and tables "
-        "for several kinds of images with `--kinds FOLDER -o TABLES`."
+        "Check a dataset with `warpfactor datasets --check PATH`; write an example with `--example FOLDER`,\n"
+        "and tables for several kinds of images with `--kinds FOLDER -o TABLES`."
     )
 
 
