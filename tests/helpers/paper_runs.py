@@ -7,8 +7,8 @@ import dataclasses
 import math
 
 from warpfactor.bench.paper import study as study_module
-from warpfactor.bench.run.run import DONE, FAILED, Run, make_job
-from warpfactor.bench.run.runner import Options, Progress, kept_transform
+from warpfactor.bench.run.record import DONE, FAILED, Run, plan_run
+from warpfactor.bench.run.runner import RunOptions, RunProgress, kept_transform
 
 BROKEN = "broken"  # in the name of a pair: no method can register it
 LOST = "lost"  # in the name of a pair: its affine fails
@@ -47,7 +47,7 @@ def _run(case, method, number):
         group=case.group,
         method=method.label,
         status=DONE,
-        figures={"dice": value, "sd_log_jacobian": 0.3, "folded_fraction": 0.0, "cpu_s": 2.0, "wall_s": 1.0},
+        scores={"dice": value, "sd_log_jacobian": 0.3, "folded_fraction": 0.0, "cpu_s": 2.0, "wall_s": 1.0},
         per_label={"dice": {1: value - 0.1, 2: value + 0.1}},
         entries={"details": {"stages": [] if affine else [stage]}, "jobs": 1},
     )
@@ -63,8 +63,8 @@ class Runner:
 
     def __call__(self, cases, methods, folder, options=None, *, initials=None, watch=None):
         tell = watch or (lambda _: None)
-        how, found = options or Options(), []
-        tell(Progress(0, len(cases) * len(methods), 0, None))
+        how, found = options or RunOptions(), []
+        tell(RunProgress(0, len(cases) * len(methods), 0, None))
         for number, case in enumerate(cases):
             for method in methods:
                 if len(self.calls) >= self.stop_after:
@@ -72,13 +72,13 @@ class Runner:
                 self.calls.append((case.name, method.label, how.again))
                 run = _run(case, method, number)
                 if how.keep:
-                    kept = kept_transform(make_job(case, method), folder)
+                    kept = kept_transform(plan_run(case, method), folder)
                     kept.parent.mkdir(parents=True, exist_ok=True)
                     kept.write_text(case.name)
                 else:
                     assert initials[case.name].read_text(encoding="utf-8") == case.name
                 found.append(run)
-                tell(Progress(len(found), len(cases) * len(methods), len(found), run))
+                tell(RunProgress(len(found), len(cases) * len(methods), len(found), run))
         return found
 
 

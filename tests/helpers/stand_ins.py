@@ -15,9 +15,9 @@ from PIL import Image as Picture
 import warpfactor as wf
 from small import GRID, SHAPE, image, pair, write_pair
 from warpfactor.bench.data import example
-from warpfactor.bench.data.dataset import Case, write_table
+from warpfactor.bench.data.dataset import BenchCase, write_table
 from warpfactor.bench.run import runner, worker
-from warpfactor.bench.run.run import read_run
+from warpfactor.bench.run.record import read_run
 from warpfactor.recipebook.table import RECIPES
 
 COPIES = {
@@ -40,7 +40,7 @@ def make(folder: Path) -> Path:
     _write_points(folder)
     _write_results(folder)
     files = {name: Path(f"{name}.nii.gz") for name in ("fixed", "moving", "fixed_labels", "moving_labels")}
-    write_table([Case(name="a", group="pairs", **files)], folder / "pairs.csv")
+    write_table([BenchCase(name="a", group="pairs", **files)], folder / "pairs.csv")
     for name in ("NLST", "OASIS"):
         _write_challenge(folder, name)
     return folder

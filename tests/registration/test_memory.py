@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import warpfactor as wf
 from warpfactor import kernels
-from warpfactor.bench.speed import memory as speed_memory
+from warpfactor.bench.run import meter
 from warpfactor.optim import Convergence, Descent
 from warpfactor.scene.scene import Scene, make_scene, stored
 from warpfactor.stages.history import Record
@@ -32,7 +32,7 @@ DEFAULT = replace(wf.recipe("default").deformable, levels=(1,), iterations=(2,))
 OPTIMIZERS = {"lm": LM, "adam": replace(LM, descent=Descent("adam")), "rejecting": DEFAULT}
 
 tells = pytest.mark.skipif(
-    not sys.platform.startswith("linux") or speed_memory.settle() is None, reason="the system does not tell its peak"
+    not sys.platform.startswith("linux") or meter.reset_peak() is None, reason="the system does not tell its peak"
 )
 
 
@@ -117,8 +117,8 @@ def test_iterations_do_not_raise_the_peak(optimizer: str, metric: str, generator
 def rise(scene: Scene, chosen: Deformable) -> int:
     """By how much the peak rises after the first iteration; other threads of the process can only add to it."""
     before: list[int | None] = []
-    register_deformable(scene, chosen, ops=OPS, progress=after_first(lambda: before.append(speed_memory.settle())))
-    most = speed_memory.peak()
+    register_deformable(scene, chosen, ops=OPS, progress=after_first(lambda: before.append(meter.reset_peak())))
+    most = meter.peak_bytes()
     assert before[0] is not None and most is not None
     return most - before[0]
 
@@ -129,11 +129,11 @@ def test_a_level_stays_within_its_budget(optimizer: str, limit: float, generator
     """Bytes a voxel with both images, and two more for rows and planes."""
     chosen = settings(optimizer, "mse", 2)
     register_deformable(scene_of(20, generator), chosen, ops=OPS)
-    before = speed_memory.settle()
+    before = meter.reset_peak()
     scene = scene_of(LARGE, generator)
-    speed_memory.settle()
+    meter.reset_peak()
     register_deformable(scene, chosen, ops=OPS)
-    most = speed_memory.peak()
+    most = meter.peak_bytes()
     assert before is not None and most is not None
     assert (most - before) / LARGE**3 < limit + 2
 
@@ -154,7 +154,7 @@ from pathlib import Path
 import torch
 import warpfactor as wf
 from test_memory import LARGE, images
-from warpfactor.bench import speed_memory
+from warpfactor.bench.run import meter
 
 place, generator = Path(sys.argv[1]), torch.Generator().manual_seed(0)
 short = {"linear.iterations": [1, 1, 1], "linear.starts": ["identity"], "deformable.iterations": [1, 1, 2]}
@@ -162,9 +162,9 @@ wf.register(*images(24, generator), overrides=short).save(place / "small")
 for image, name in zip(images(LARGE, generator), ("fixed.nii.gz", "moving.nii.gz"), strict=True):
     wf.write_image(image, place / name)
 del image
-before = speed_memory.settle()
+before = meter.reset_peak()
 wf.register(place / "fixed.nii.gz", place / "moving.nii.gz", overrides=short).save(place / "out")
-print((speed_memory.peak() - before) / LARGE**3)
+print((meter.peak_bytes() - before) / LARGE**3)
 """
 
 

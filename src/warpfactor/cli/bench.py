@@ -1,4 +1,4 @@
-"""`warpfactor bench`: the benchmarks as commands; each lives in a file of its own and is one line here."""
+"""`warpfactor bench`: the benchmarks. Each command is one module and one entry here."""
 
 from __future__ import annotations
 
@@ -10,17 +10,15 @@ from warpfactor.cli import bench_accuracy, bench_paper, bench_speed
 from warpfactor.cli.options import Command
 
 app = typer.Typer(
-    help="Measure accuracy on your own pairs, and speed; beside other tools.",
+    help="Measure accuracy and speed on your own image pairs, and compare with other tools.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 _add = partial(app.command, cls=Command)
-_add("accuracy", short_help="Overlap, landmark errors, regularity, time and memory of methods on a list of pairs.")(
+_add("accuracy", short_help="Compare overlap, landmark errors, regularity, time and memory of methods on image pairs.")(
     bench_accuracy.command
 )
-_add("speed", short_help="Seconds and bytes of an iteration by size, metric and optimizer; start-up; whole runs.")(
+_add("speed", short_help="Measure time and memory of iterations, of start-up, and of whole registrations.")(
     bench_speed.command
 )
-_add("paper", short_help="The tables and figures of the optimizer's paper, each as one command, on your pairs.")(
-    bench_paper.command
-)
+_add("paper", short_help="Reproduce the tables and figures of the paper on your own image pairs.")(bench_paper.command)

@@ -1,4 +1,4 @@
-"""`warpfactor bench paper`: the paper's tables and figures, each as one command, on your own pairs."""
+"""`warpfactor bench paper`: the experiments of the paper on your own image pairs."""
 
 from __future__ import annotations
 
@@ -13,50 +13,66 @@ from warpfactor.cli.options import Quiet
 from warpfactor.errors import InputError
 
 if TYPE_CHECKING:
-    from warpfactor.bench.paper.data import Pairs
-    from warpfactor.bench.paper.experiment import Experiment, Plan, Report
-    from warpfactor.bench.paper.study import Study
+    from warpfactor.bench.paper.pairs import Pairs
+    from warpfactor.bench.paper.study import Experiment, Findings, Study, StudyPlan
 
 NAMES = "main, labels, sensitivity, tile, tune, transfer, rejection, efficiency"
 
 
 def command(  # noqa: PLR0913 - one argument per option
     experiment: Annotated[
-        str | None, typer.Argument(metavar="EXPERIMENT", help=f"{NAMES}; without one they are explained.")
+        str | None,
+        typer.Argument(metavar="EXPERIMENT", help=f"One of {NAMES}. Without an experiment, all are explained."),
     ] = None,
     data: Annotated[
         list[Path] | None,
         typer.Option(
             "--data",
-            metavar="FILE",
-            help="Table of pairs (.csv, .tsv) or a Learn2Reg dataset .json or folder; may be given several times.",
+            metavar="PATH",
+            help="Table of pairs (.csv, .tsv) or Learn2Reg dataset (.json or folder); may be given several times.",
         ),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="Folder to write, and to go on from.")
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FOLDER", help="Folder of the results; an interrupted experiment resumes there."
+        ),
     ] = None,
     cases: Cases = None,
     limit: Annotated[
-        int | None, typer.Option(metavar="COUNT", help="At most so many pairs of each dataset, the first ones.")
+        int | None,
+        typer.Option(metavar="COUNT", help="Maximum number of pairs of each dataset; the first ones are used."),
     ] = None,
     iterations: Annotated[
         str | None,
         typer.Option(
-            metavar="LIST", help="Per level of LM and Adam, coarse to fine, e.g. 100,50,20; ours take no more."
+            metavar="LIST",
+            help="Iterations per level of LM and Adam, coarse to fine, e.g. 100,50,20. Our own recipes take no more.",
         ),
     ] = None,
     start: Annotated[
         str | None,
-        typer.Option(metavar="RECIPE", help="Whose affine all start from, e.g. multimodal; as the table says without."),
+        typer.Option(
+            metavar="RECIPE",
+            help="Recipe that provides the initial affine, e.g. multimodal (default: the recipe in the table).",
+        ),
     ] = None,
-    points: Annotated[int | None, typer.Option(metavar="COUNT", help="Of each sweep of `sensitivity`; all 12.")] = None,
-    trials: Annotated[int | None, typer.Option(metavar="COUNT", help="Of a search by `tune`, `transfer`; 50.")] = None,
-    seed: Annotated[int | None, typer.Option(metavar="NUMBER", help="Of a search.")] = None,
+    points: Annotated[
+        int | None, typer.Option(metavar="COUNT", help="Number of values in each sweep of `sensitivity` (default: 12).")
+    ] = None,
+    trials: Annotated[
+        int | None, typer.Option(metavar="COUNT", help="Number of trials of `tune` and `transfer` (default: 50).")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(metavar="NUMBER", help="Seed of the search.")] = None,
     source: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Dataset that `transfer` searches on first; the first one.")
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Dataset whose settings `transfer` applies to the others (default: the first)."
+        ),
     ] = None,
     sizes: Annotated[
-        str | None, typer.Option(metavar="LIST", help="N of the volumes of `efficiency`; 64 to 512 as in the paper.")
+        str | None,
+        typer.Option(metavar="LIST", help="Edge lengths N of the volumes of `efficiency` (default: 64 to 512)."),
     ] = None,
     jobs: Jobs = 1,
     threads: Threads = None,
@@ -66,39 +82,38 @@ def command(  # noqa: PLR0913 - one argument per option
     limit_minutes: Minutes = None,
     quiet: Quiet = False,
 ) -> None:
-    """Run one of the paper's experiments on your pairs: tables, figure and a page of Markdown.
+    """Run an experiment of the paper on your image pairs, and write tables, a plot and a page in Markdown.
 
-    What OUTPUT holds already is not run again, so a stopped experiment goes on where it was, and experiments in the
-    same folder share their runs. `warpfactor datasets` says how to lay out the data. For instance
+    Runs that the output folder already holds are not repeated, so an interrupted experiment resumes where it stopped,
+    and experiments in the same folder share their runs. `warpfactor datasets` explains the layout of the data. Example:
     warpfactor bench paper main --data OASIS/OASIS_dataset.json -o results
     """
-    from warpfactor.bench.paper.experiment import Plan
-    from warpfactor.bench.paper.study import Study
-    from warpfactor.bench.run.runner import Options
+    from warpfactor.bench.paper.study import Study, StudyPlan
+    from warpfactor.bench.run.runner import RunOptions
 
     if experiment is None:
         _explain()
         return
     chosen = _known(experiment)
     numbers = _whole_numbers(iterations, "--iterations"), _whole_numbers(sizes, "--sizes")
-    plan = Plan(numbers[0], start, points, trials, seed, source, numbers[1])
+    plan = StudyPlan(numbers[0], start, points, trials, seed, source, numbers[1])
     _check_options(chosen, plan)
     if output is None:
-        raise InputError("Say where to write, and where to go on from next time: -o FOLDER.")
+        raise InputError("The folder of the results is missing; give it with -o FOLDER.")
     timeout_s = None if limit_minutes is None else 60 * limit_minutes
-    options = Options(jobs, threads, masks, retry_failed, again, timeout_s=timeout_s)
+    options = RunOptions(jobs, threads, masks, retry_failed, again, timeout_s=timeout_s)
     pairs = _pairs(chosen, data or [], cases, limit)
     with bench_show.resumable(output), bench_show.watching(quiet=quiet) as watch:
         say = None if quiet else _say
         study = Study(pairs, output, plan=plan, options=options, say=say, watch=watch)
         chosen.check(study)
         bench_show.announce_compilation([study.affine], quiet=quiet)
-        report = chosen.run(study)
-    _finish(chosen, study, report, quiet=quiet)
+        findings = chosen.run(study)
+    _finish(chosen, study, findings, quiet=quiet)
 
 
 def _explain() -> None:
-    """What there is, with an example each."""
+    """Explain all experiments, with an example for each."""
     from warpfactor.bench.paper import EXPERIMENTS
 
     for each in EXPERIMENTS.values():
@@ -106,7 +121,9 @@ def _explain() -> None:
         more = " --data NLST/NLST_dataset.json" if "source" in each.options else ""
         typer.echo(f"{each.name}: {each.title} ({each.paper})\n  {each.question}")
         typer.echo(f"  warpfactor bench paper {each.name}{data}{more} -o results\n")
-    typer.echo("`warpfactor datasets` says how to lay out the data; `warpfactor bench paper --help` lists all options.")
+    typer.echo(
+        "`warpfactor datasets` explains the layout of the data; `warpfactor bench paper --help` lists all options."
+    )
 
 
 def _known(name: str) -> Experiment:
@@ -118,25 +135,27 @@ def _known(name: str) -> Experiment:
     return EXPERIMENTS[name]
 
 
-def _check_options(chosen: Experiment, plan: Plan) -> None:
-    """InputError for an option that would have no effect."""
+def _check_options(chosen: Experiment, plan: StudyPlan) -> None:
+    """Raise an InputError for an option that has no effect."""
     from warpfactor.bench.paper import EXPERIMENTS
 
     for name, value in vars(plan).items():
         if value is not None and name not in chosen.options:
             users = ", ".join(each.name for each in EXPERIMENTS.values() if name in each.options)
-            raise InputError(f"--{name} has no part in the experiment {chosen.name}; it is for {users}.")
+            raise InputError(f"--{name} has no effect on the experiment {chosen.name}; it is an option of {users}.")
 
 
 def _pairs(chosen: Experiment, data: list[Path], cases: str | None, limit: int | None) -> Pairs:
-    from warpfactor.bench.paper.data import Pairs, gather
+    from warpfactor.bench.paper.pairs import Pairs, gather
 
     if not chosen.needs_data:
         if data or cases or limit:
-            raise InputError(f"The experiment {chosen.name} makes its own images; leave out --data, --cases, --limit.")
+            raise InputError(
+                f"The experiment {chosen.name} makes its own images; leave out --data, --cases and --limit."
+            )
         return Pairs()
     if not data:
-        raise InputError("Say which pairs: --data FILE, a table or a Learn2Reg .json; see `warpfactor datasets`.")
+        raise InputError("The image pairs are missing; give a table or a Learn2Reg dataset with --data PATH.")
     return gather(data, pattern=cases, limit=limit)
 
 
@@ -146,22 +165,22 @@ def _whole_numbers(text: str | None, option: str) -> tuple[int, ...] | None:
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
-        raise InputError(f"{option} {text}: whole numbers separated by commas are meant.") from None
+        raise InputError(f"{option} {text}: give whole numbers separated by commas.") from None
 
 
 def _say(text: str) -> None:
     typer.echo(text, err=True)
 
 
-def _finish(chosen: Experiment, study: Study, report: Report, *, quiet: bool) -> None:
-    """Write the files, show the tables that are not too long, and say what failed."""
-    from warpfactor.bench.paper.write import write
+def _finish(chosen: Experiment, study: Study, findings: Findings, *, quiet: bool) -> None:
+    """Write the files, print the shorter tables, and report failures."""
+    from warpfactor.bench.paper.page import write
 
-    written = write(chosen, report, study)
+    written = write(chosen, findings, study)
     if not quiet:
-        bench_show.print_tables(report.tables[1:] or report.tables)
-        bench_show.print_end(report.runs, written)
-        for failure in report.failures:
+        bench_show.print_tables(findings.tables[1:] or findings.tables)
+        bench_show.print_end(findings.runs, written)
+        for failure in findings.failures:
             typer.echo(f"Failed    {failure}")
-    if report.failed:
+    if findings.failed:
         raise typer.Exit(bench_show.FAILED)

@@ -1,4 +1,4 @@
-"""What a benchmark shows while it runs and when it ends; for every command of `warpfactor bench`."""
+"""Progress and results of the benchmarks on the terminal."""
 
 from __future__ import annotations
 
@@ -16,17 +16,16 @@ from warpfactor.cli import show
 
 if TYPE_CHECKING:
     from warpfactor.bench.run.method import Method
-    from warpfactor.bench.run.run import Run
-    from warpfactor.bench.run.runner import Progress as State
-    from warpfactor.bench.run.runner import Watcher
+    from warpfactor.bench.run.record import Run
+    from warpfactor.bench.run.runner import RunProgress, Watcher
     from warpfactor.bench.score.tables import Table
 
-FAILED, INTERRUPTED, TERMINATED = 3, 130, 143  # exit codes: some runs failed; stopped by Ctrl-C; by SIGTERM
+FAILED, INTERRUPTED, TERMINATED = 3, 130, 143  # exit codes: some runs failed; interrupted by Ctrl-C; ended by SIGTERM
 
 
 @contextmanager
 def watching(*, quiet: bool) -> Iterator[Watcher | None]:
-    """What to give to `run_all` as its watcher: a bar with the time left, plain lines, or nothing."""
+    """Watcher for `run_all`: a progress bar on a terminal, plain lines elsewhere, or None."""
     if quiet:
         yield None
     elif sys.stderr.isatty():
@@ -35,7 +34,7 @@ def watching(*, quiet: bool) -> Iterator[Watcher | None]:
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
-            TextColumn("left"),
+            TextColumn("remaining"),
             TimeRemainingColumn(),
         )
         with Progress(*columns, console=Console(stderr=True)) as bar:
@@ -46,8 +45,8 @@ def watching(*, quiet: bool) -> Iterator[Watcher | None]:
 
 @contextmanager
 def resumable(folder: Path) -> Iterator[None]:
-    """On Ctrl-C, or when asked to end, say how to go on."""
-    rest = f"what is done is in {folder}, the same command goes on from there."
+    """On Ctrl-C or SIGTERM, say how to resume."""
+    rest = f"finished runs are in {folder}, and the same command resumes there."
     try:
         yield
     except KeyboardInterrupt:
@@ -61,18 +60,19 @@ def resumable(folder: Path) -> Iterator[None]:
 
 
 def announce_compilation(methods: Sequence[Method], *, quiet: bool) -> None:
-    """Say that the first run compiles, if it will."""
+    """Announce that the first run compiles the kernels, if that is the case."""
     from warpfactor.bench.run.method import OURS
     from warpfactor.kernels.numba._compile.cache import holdings
 
     if not quiet and any(method.tool == OURS for method in methods) and not any(holdings().values()):
         typer.echo(
-            f"the first run compiles the kernels, about {show.COMPILE_SECONDS} s, and is then repeated", err=True
+            f"The first run compiles the kernels, which takes about {show.COMPILE_SECONDS} s, and is then repeated.",
+            err=True,
         )
 
 
 def print_tables(tables: Sequence[Table]) -> None:
-    """Tables as text, a title above each."""
+    """Print tables with their titles."""
     from warpfactor.bench.score.tables import cells
 
     for table in tables:
@@ -81,45 +81,46 @@ def print_tables(tables: Sequence[Table]) -> None:
 
 
 def print_end(runs: Sequence[Run], written: Sequence[Path]) -> None:
-    """Where the results are, and what to be careful about."""
+    """Print where the results are, how many runs failed, and whether the code has changed."""
     from warpfactor.bench.run.runner import made_by_other_code
 
     typer.echo(f"\nWritten   {', '.join(str(path) for path in written)}")
-    distinct = {run.entries.get("key", (run.group, run.case, run.method)): run for run in runs}  # labels may share one
+    distinct = {
+        run.entries.get("key", (run.group, run.case, run.method)): run for run in runs
+    }  # two labels may share a run
     failed = [run for run in distinct.values() if not run.done]
     if failed:
-        typer.echo(f"Failed    {len(failed)} of {len(distinct)} runs; --retry-failed runs them again.")
+        typer.echo(f"Failed    {len(failed)} of {len(distinct)} runs; --retry-failed repeats them.")
     old = made_by_other_code(runs)
     if old:
         typer.echo(
-            f"Careful   {old} runs in this folder were made by other code of warpfactor than is installed now; "
-            "--again runs everything again."
+            f"Caution   {old} runs in this folder were made by another state of the code; --again repeats all runs."
         )
 
 
 def exit_code(runs: Sequence[Run]) -> None:
-    """End with a code of its own if something failed, so that scripts notice."""
+    """Exit with code 3 if a run failed, so that scripts notice."""
     if any(not run.done for run in runs):
         raise typer.Exit(FAILED)
 
 
 class _Bar:
-    """A live bar; runs that were there already do not count for the time left."""
+    """A progress bar; runs of earlier sessions do not count for the remaining time."""
 
     def __init__(self, bar: Progress) -> None:
         self._bar = bar
         self._task = bar.add_task("starting", total=None)
 
-    def __call__(self, state: State) -> None:
+    def __call__(self, state: RunProgress) -> None:
         if state.run is None:
-            self._bar.reset(self._task, total=state.total - state.done, description=f"{state.done} there already")
+            self._bar.reset(self._task, total=state.total - state.done, description=f"{state.done} runs exist")
             return
         self._bar.update(self._task, completed=state.fresh, description=_name(state.run))
 
 
-def _line(state: State) -> None:
+def _line(state: RunProgress) -> None:
     if state.run is None:
-        typer.echo(f"{state.done} of {state.total} runs are there already", err=True)
+        typer.echo(f"{state.done} of {state.total} runs exist already", err=True)
         return
     typer.echo(f"{state.done:>4} of {state.total}  {_name(state.run)}", err=True)
 
@@ -127,4 +128,4 @@ def _line(state: State) -> None:
 def _name(run: Run) -> str:
     if not run.done:
         return f"{run.case}, {run.method}: failed, {run.reason}"
-    return f"{run.case}, {run.method}: {run.figures.get('wall_s', 0.0):.1f} s"
+    return f"{run.case}, {run.method}: {run.scores.get('wall_s', 0.0):.1f} s"

@@ -1,4 +1,4 @@
-"""`warpfactor bench speed`: time and memory of iterations, start-up and whole runs on this machine."""
+"""`warpfactor bench speed`: time and memory of iterations, of start-up, and of whole registrations."""
 
 from __future__ import annotations
 
@@ -15,53 +15,61 @@ from warpfactor.cli.options import Quiet
 from warpfactor.errors import InputError
 
 if TYPE_CHECKING:
-    from warpfactor.bench.speed.job import Job
-    from warpfactor.bench.speed.main import Measurement, Watcher
+    from warpfactor.bench.speed.plan import SpeedJob
+    from warpfactor.bench.speed.runs import Announce, SpeedMeasurement
 
 
 def command(  # noqa: PLR0913 - one argument per option
     output: Annotated[
         Path,
         typer.Option(
-            "--output", "-o", metavar="FOLDER", help="Folder to write, and to go on from.", show_default=False
+            "--output",
+            "-o",
+            metavar="FOLDER",
+            help="Folder of the results; an interrupted benchmark resumes there.",
+            show_default=False,
         ),
     ],
     sizes: Annotated[
-        str | None, typer.Option(metavar="LIST", help="N of N x N x N volumes; 64,96,128,192,256,384,512 without.")
+        str | None,
+        typer.Option(metavar="LIST", help="Edge lengths N of N x N x N volumes (default: 64,96,128,192,256,384,512)."),
     ] = None,
-    metrics: Annotated[str, typer.Option(metavar="LIST", help="Some of lncc, mse, mi.")] = "lncc,mse,mi",
+    metrics: Annotated[
+        str, typer.Option(metavar="LIST", help="Metrics, a selection of lncc, mse, mi.")
+    ] = "lncc,mse,mi",
     optimizers: Annotated[
-        str, typer.Option(metavar="LIST", help="Some of lm, adam, lm+rejection, default.")
+        str, typer.Option(metavar="LIST", help="Optimizers, a selection of lm, adam, lm+rejection, default.")
     ] = "lm,adam,lm+rejection,default",
     brain: Annotated[
         tuple[Path, Path] | None,
-        typer.Option(metavar="FIXED MOVING", help="A real pair: its iterations, and end to end, beside Greedy."),
+        typer.Option(metavar="FIXED MOVING", help="Real image pair to measure as well, also from files to files."),
     ] = None,
     end_to_end: Annotated[
-        str | None, typer.Option(metavar="LIST", help="N of volumes to register end to end, for instance 512.")
+        str | None, typer.Option(metavar="LIST", help="Edge lengths N of volumes to register from files to files.")
     ] = None,
-    threads: Annotated[int | None, typer.Option(metavar="COUNT", help="At most so many; all without.")] = None,
+    threads: Annotated[
+        int | None, typer.Option(metavar="COUNT", help="Maximum number of threads (default: all cores).")
+    ] = None,
     rounds: Annotated[
-        int, typer.Option(metavar="COUNT", help="Measure everything so often, in turn; the least time holds.")
+        int, typer.Option(metavar="COUNT", help="Number of repetitions of the whole benchmark; the minimum counts.")
     ] = 1,
-    quick: Annotated[bool, typer.Option("--quick", help="Small sizes, few repeats: to see that it works.")] = False,
-    again: Annotated[bool, typer.Option("--again", help="Measure everything again.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Use small images and few repetitions, as a test.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Repeat all measurements.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Measure an iteration of every optimizer and metric: seconds, nanoseconds and bytes per voxel.
+    """Measure time and memory of one iteration for every optimizer and metric.
 
-    In the same run: a scale-copy of three channels, the plain PyTorch kernels, and Greedy if it is installed. Each
-    measurement is a fresh process; what OUTPUT holds already, measured by the same code, is not measured again. Leave
-    the machine alone meanwhile; under other work, times are not judged. On a shared machine take several rounds.
+    For comparison, a scaled copy of a displacement field, the PyTorch kernels and, if installed, Greedy are measured in
+    the same benchmark. Each measurement is a process of its own; measurements that the output folder already holds,
+    made by the same code, are not repeated. Do not run other programs at the same time; limits on times are not
+    checked if the machine is busy. On a shared machine use several rounds.
     """
     from warpfactor.bench.run import machine
-    from warpfactor.bench.speed import load as speed_load
-    from warpfactor.bench.speed import report as speed_report
-    from warpfactor.bench.speed.job import QUICK_SIZES, SIZES, Plan
-    from warpfactor.bench.speed.main import fastest, run_all
+    from warpfactor.bench.speed import runs, tables
+    from warpfactor.bench.speed.plan import QUICK_SIZES, SIZES, SpeedPlan
     from warpfactor.cli import warmup
 
-    plan = Plan(
+    plan = SpeedPlan(
         sizes=_sizes(sizes, "--sizes") or (QUICK_SIZES if quick else SIZES),
         metrics=_names(metrics),
         optimizers=_names(optimizers),
@@ -71,25 +79,24 @@ def command(  # noqa: PLR0913 - one argument per option
         quick=quick,
         rounds=rounds,
     )
-    load = machine.load()  # before anything of ours runs
-    if speed_load.is_busy(load, plan.threads) and not quiet:
-        typer.echo(speed_load.sentence(load), err=True)
+    load = machine.load()  # before the benchmark starts
+    if runs.is_busy(load, plan.threads) and not quiet:
+        typer.echo(runs.load_warning(load), err=True)
     show.announce_compilation(quiet=quiet)
     warmup.command(quiet=True)
-    with bench_show.resumable(output), _watching(quiet=quiet) as watch:
-        turns = run_all(plan.jobs(), output, again=again, watch=watch, load=load)
-    measurements = fastest(turns)
-    written = speed_report.write(measurements, plan, output)
+    with bench_show.resumable(output), _announcing(quiet=quiet) as announce:
+        repeats = runs.run_all(plan.jobs(), output, again=again, announce=announce, load=load)
+    measurements = runs.fastest(repeats)
+    written = tables.write(measurements, plan, output)
     if not quiet:
-        known = speed_load.highest_load(output)
-        bench_show.print_tables(speed_report.tables(measurements, plan, load=known))
+        bench_show.print_tables(tables.tables(measurements, plan, load=runs.highest_load(output)))
         typer.echo(f"\nWritten   {', '.join(str(path) for path in written)}")
-    _exit_code(turns, quiet=quiet)
+    _exit_code(repeats, quiet=quiet)
 
 
 @contextmanager
-def _watching(*, quiet: bool) -> Iterator[Watcher | None]:
-    """A live line on a terminal, one line a measurement elsewhere, or nothing."""
+def _announcing(*, quiet: bool) -> Iterator[Announce | None]:
+    """Announce measurements: in a status line on a terminal, in plain lines elsewhere, or not at all."""
     if quiet:
         yield None
     elif sys.stderr.isatty():
@@ -101,14 +108,14 @@ def _watching(*, quiet: bool) -> Iterator[Watcher | None]:
         yield lambda number, total, job: typer.echo(_sentence(number, total, job), err=True)
 
 
-def _sentence(number: int, total: int, job: Job) -> str:
+def _sentence(number: int, total: int, job: SpeedJob) -> str:
     return f"{number + 1:>4} of {total}  {job.label}"
 
 
-def _exit_code(measurements: list[Measurement], *, quiet: bool) -> None:
+def _exit_code(measurements: list[SpeedMeasurement], *, quiet: bool) -> None:
     failed = [m for m in measurements if m.failure]
     if failed and not quiet:
-        typer.echo(f"Failed    {len(failed)} of {len(measurements)} measurements, such as {failed[0].job.label}.")
+        typer.echo(f"Failed    {len(failed)} of {len(measurements)} measurements, for example {failed[0].job.label}.")
     if failed:
         raise typer.Exit(bench_show.FAILED)
 
@@ -121,7 +128,7 @@ def _sizes(text: str | None, option: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in _names(text or ""))
     except ValueError:
-        raise InputError(f"{option} {text}: whole numbers separated by commas are meant.") from None
+        raise InputError(f"{option} {text}: give whole numbers separated by commas.") from None
 
 
 def _existing(brain: tuple[Path, Path] | None) -> tuple[Path, Path] | None:

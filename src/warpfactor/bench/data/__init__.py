@@ -1,1 +1,1 @@
-"""What to register: tables of pairs, Learn2Reg folders, phantoms."""
+"""Datasets: tables of image pairs, Learn2Reg folders, folders of several kinds of images, and phantoms."""

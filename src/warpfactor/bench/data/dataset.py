@@ -1,7 +1,8 @@
-"""Datasets: pairs of images with what is needed to score them, from a plain table; every path is checked at once.
+"""Datasets: image pairs and what is needed to score a registration, read from a table.
 
-A table is CSV or TSV with a line of column names: `fixed` and `moving`, and any of the other names of `Case`. Paths are
-relative to the table. Learn2Reg's own dataset JSON is read by `learn2reg`.
+A table is a CSV or TSV file whose first line has the names of the columns: `fixed` and `moving`, and optionally the
+other fields of `BenchCase`. Paths are relative to the table. `learn2reg` reads the dataset files of Learn2Reg, and
+`kinds` reads a folder of several tables.
 """
 
 from __future__ import annotations
@@ -27,22 +28,26 @@ FILES = (
     "moving_mask",
 )
 WORDS = ("name", "group", "recipe")
-_SHOWN = 10  # problems listed before the rest is only counted
+_SHOWN = 10  # problems that are listed; further ones are only counted
 
 
 @dataclass(frozen=True)
-class Case:
-    """One pair of images and what is known about it.
+class BenchCase:
+    """An image pair and the files that are needed to score its registration.
 
     Attributes:
-        name: unique within its dataset.
-        fixed, moving: image files.
-        fixed_labels, moving_labels: label maps on the grids of their images.
-        fixed_landmarks, moving_landmarks: points that correspond; see `landmarks.read_pair`. One file may hold both
-            sides, it is then given as fixed_landmarks.
-        fixed_mask, moving_mask: where the images count (not zero).
-        group: what its results are averaged with, such as the name of a dataset.
-        recipe: the one that the method `own` uses.
+        name: Name, unique within its dataset.
+        fixed: Fixed image.
+        moving: Moving image.
+        fixed_labels: Label map of the fixed image.
+        moving_labels: Label map of the moving image.
+        fixed_landmarks: Landmarks in the fixed image, or a file with the landmarks of both images; see
+            `landmarks.read_pair`.
+        moving_landmarks: Corresponding landmarks in the moving image.
+        fixed_mask: Mask of the fixed image (nonzero voxels count).
+        moving_mask: Mask of the moving image.
+        group: Group over which results are averaged, such as the name of a dataset.
+        recipe: Recipe that the method `own` uses.
     """
 
     name: str
@@ -58,37 +63,37 @@ class Case:
     recipe: str = "default"
 
     def to_dict(self) -> dict[str, str | None]:
-        """Plain data for JSON."""
+        """The case as plain data for JSON."""
         plain = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
         return {name: None if value is None else str(value) for name, value in plain.items()}
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, str | None]) -> Case:
-        """The case of what `to_dict` returned."""
+    def from_dict(cls, data: Mapping[str, str | None]) -> BenchCase:
+        """Inverse of `to_dict`."""
         return cls(**{name: Path(text) if name in FILES and text else text for name, text in data.items()})  # type: ignore[arg-type]
 
     def files(self) -> dict[str, Path]:
-        """The files that are given, by column."""
+        """The files of the case by name of the column."""
         found = {column: getattr(self, column) for column in FILES}
         return {column: path for column, path in found.items() if path is not None}
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Cases, and what their labels are called.
+    """A list of cases.
 
     Attributes:
-        name: of the table or the challenge.
-        cases: at least one, names unique.
-        label_names: by label; empty if nobody said.
+        name: Name of the dataset.
+        cases: The cases; there is at least one, and their names are unique.
+        label_names: Names of the labels; empty if unknown.
     """
 
     name: str
-    cases: tuple[Case, ...]
+    cases: tuple[BenchCase, ...]
     label_names: Mapping[int, str] = field(default_factory=dict)
 
     def only(self, pattern: str | None) -> Dataset:
-        """The cases whose name or group matches a pattern as of file names, such as `brain*`; several with commas."""
+        """The cases whose name or group matches one of several patterns with wildcards, such as `brain*,lung`."""
         if pattern is None:
             return self
         wanted = [part.strip() for part in pattern.split(",") if part.strip()]
@@ -101,62 +106,76 @@ class Dataset:
 
 
 def read_dataset(path: str | Path, *, check: bool = True) -> Dataset:
-    """The dataset of a table (.csv, .tsv), of a Learn2Reg .json, or of a folder that holds one such JSON.
+    """Read a dataset: a table (.csv, .tsv), a Learn2Reg JSON file, or a folder of one of them or of several tables.
 
     Args:
-        check: that all files are there; without, `check_files` does so for the cases that are used.
+        path: File or folder.
+        check: Whether to check that all files exist; `check_files` does the same for a selection of cases.
     """
-    from warpfactor.bench.data.learn2reg import read_learn2reg  # which builds on this file
+    from warpfactor.bench.data.kinds import is_folder_of_tables, read_kinds  # these modules build on this one
+    from warpfactor.bench.data.learn2reg import read_learn2reg
 
     place = Path(path)
     if place.is_dir():
+        if is_folder_of_tables(place):
+            return read_kinds(place, check=check)
         return read_learn2reg(_only_json(place), check=check)
-    readers = {".csv": read_table, ".tsv": read_table, ".json": read_learn2reg}
+    readers = {".csv": read_table, ".tsv": read_table, ".json": read_learn2reg, ".toml": read_kinds}
     reader = readers.get(place.suffix.lower())
     if reader is None and not place.exists():
         raise FileError(f"{place}: there is no such file or folder.")
     if reader is None:
-        raise FileError(f"{place}: a dataset is a table (.csv, .tsv) or a Learn2Reg .json; see `warpfactor datasets`.")
+        raise FileError(
+            f"{place}: a dataset is a table (.csv, .tsv), a Learn2Reg .json file, a list of kinds (.toml), or a "
+            "folder of these; see `warpfactor datasets`."
+        )
     return reader(place, check=check)
 
 
-def read_table(path: str | Path, *, check: bool = True) -> Dataset:
-    """The cases of a table, one a line; `check` as of `read_dataset`."""
+def read_table(path: str | Path, *, check: bool = True, root: Path | None = None) -> Dataset:
+    """Read a table with one case per line.
+
+    Args:
+        path: The table.
+        check: Whether to check that all files exist.
+        root: Folder to which the paths in the table are relative (default: the folder of the table).
+    """
     place = Path(path)
     header, rows = _rows(place)
-    cases = [_case(place, number, dict(zip(header, row, strict=True))) for number, row in rows]
+    cases = [_case(place, number, dict(zip(header, row, strict=True)), root or place.parent) for number, row in rows]
     return checked(Dataset(place.stem, tuple(cases)), place, files=check)
 
 
 def checked(dataset: Dataset, source: Path, *, files: bool = True) -> Dataset:
-    """The dataset itself, if it has cases, their names are unique and, with `files`, `check_files` finds nothing."""
+    """Return the dataset, or raise a FileError if it has no cases, repeated names or, with `files`, missing files."""
     if not dataset.cases:
-        raise FileError(f"{source}: holds no cases.")
+        raise FileError(f"{source}: the dataset has no cases.")
     refuse(_repeated(dataset.cases), source)
     if files:
         check_files(dataset.cases, source)
     return dataset
 
 
-def check_files(cases: Iterable[Case], source: str | Path) -> None:
-    """FileError unless every file of the cases is there and has its partner.
+def check_files(cases: Iterable[BenchCase], source: str | Path) -> None:
+    """Raise a FileError if a file of the cases does not exist or its counterpart is missing.
 
     Args:
-        source: where the cases are from, for the message.
+        cases: The cases.
+        source: Where the cases come from, for the message.
     """
     refuse([text for case in cases for text in _problems(case)], source)
 
 
 def refuse(problems: Sequence[str], source: str | Path) -> None:
-    """FileError that lists the problems of a dataset; nothing if there are none."""
+    """Raise a FileError that lists the problems of a dataset, if there are any."""
     if problems:
         more = len(problems) - _SHOWN
         rest = f"; and {more} more" if more > 0 else ""
         raise FileError(f"{source}: {'; '.join(problems[:_SHOWN])}{rest}.")
 
 
-def write_table(cases: Sequence[Case], path: str | Path, *, force: bool = False) -> None:
-    """Write cases as CSV; columns that no case has are left out, paths are relative to the table where they can be."""
+def write_table(cases: Sequence[BenchCase], path: str | Path, *, force: bool = False) -> None:
+    """Write cases as a CSV table. Paths below the folder of the table become relative; empty columns are left out."""
     from warpfactor.io import atomic_path
 
     place = Path(path).resolve().parent
@@ -176,14 +195,16 @@ def _cell(value: Path | str | None, place: Path) -> str:
 def _only_json(folder: Path) -> Path:
     found = sorted(folder.glob("*_dataset.json")) or sorted(folder.glob("*.json"))
     if not found:
-        raise FileError(f"{folder}: holds no dataset JSON; name such a folder, or a table of pairs (.csv, .tsv).")
+        raise FileError(
+            f"{folder}: the folder contains neither a Learn2Reg dataset JSON nor tables of pairs (.csv, .tsv)."
+        )
     if len(found) > 1:
-        raise FileError(f"{folder}: holds {len(found)} dataset JSON files where one is meant; name the file.")
+        raise FileError(f"{folder}: the folder contains {len(found)} dataset JSON files; give the path of one of them.")
     return found[0]
 
 
 def _rows(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
-    """Column names, and the lines that are not empty with their numbers."""
+    """Names of the columns, and the nonempty lines with their line numbers."""
     if not path.is_file():
         raise FileError(f"{path}: there is no such table.")
     try:
@@ -191,14 +212,14 @@ def _rows(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
             reader = csv.reader(stream, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
             lines = [(reader.line_num, [cell.strip() for cell in line]) for line in reader if any(line)]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise FileError(f"{path}: is not a table in UTF-8 text ({error}).") from error
+        raise FileError(f"{path}: the file is not a table in UTF-8 ({error}).") from error
     if not lines:
-        raise FileError(f"{path}: is empty; the first line names the columns, at least fixed and moving.")
+        raise FileError(f"{path}: the table is empty; its first line must name the columns, at least fixed and moving.")
     (_, header), *rows = lines
     _check_header(path, header)
     for number, row in rows:
         if len(row) != len(header):
-            raise FileError(f"{path}: line {number} has {len(row)} cells, the first line {len(header)}.")
+            raise FileError(f"{path}: line {number} has {len(row)} cells, but the first line has {len(header)}.")
     return header, rows
 
 
@@ -208,46 +229,48 @@ def _check_header(path: Path, header: list[str]) -> None:
     wrong = next((mark for mark in (";", "\t", ",") if strange and mark in strange[0]), None)
     if wrong:
         kind = "commas in a .csv" if path.suffix.lower() == ".csv" else "tabs in a .tsv"
-        raise FileError(f"{path}: its columns are separated by {wrong!r}; that should be {kind}.")
+        raise FileError(f"{path}: the columns are separated by {wrong!r}; use {kind} file.")
     if strange:
-        raise FileError(f"{path}: unknown column {strange[0]!r}; known are {', '.join(known)}.")
+        raise FileError(f"{path}: unknown column {strange[0]!r}; the known columns are {', '.join(known)}.")
     for name in ("fixed", "moving"):
         if name not in header:
-            raise FileError(f"{path}: needs a column {name!r}; it has {', '.join(header)}.")
+            raise FileError(f"{path}: the table needs a column {name!r}; it has {', '.join(header)}.")
     if len(set(header)) != len(header):
         raise FileError(f"{path}: a column name appears twice.")
 
 
-def _case(table: Path, number: int, cells: Mapping[str, str]) -> Case:
+def _case(table: Path, number: int, cells: Mapping[str, str], root: Path) -> BenchCase:
     for name in ("fixed", "moving"):
         if not cells[name]:
             raise FileError(f"{table}: line {number} has no {name} image.")
-    files = {name: table.parent / text for name, text in cells.items() if name in FILES and text}
+    files = {name: root / text for name, text in cells.items() if name in FILES and text}
     words = {name: text for name, text in cells.items() if name in WORDS and text}
     words.setdefault("name", f"{stem(cells['fixed'])} <- {stem(cells['moving'])}")
     words.setdefault("group", table.stem)
-    return Case(**{**words, **files})  # type: ignore[arg-type]
+    return BenchCase(**{**words, **files})  # type: ignore[arg-type]
 
 
 def stem(path: str | Path) -> str:
-    """The name of a file without its folder and suffixes, `.nii.gz` as one."""
+    """Name of a file without folder and suffix; `.nii.gz` counts as one suffix."""
     return Path(path).name.removesuffix(".gz").rsplit(".", 1)[0]
 
 
-def _repeated(cases: Iterable[Case]) -> list[str]:
+def _repeated(cases: Iterable[BenchCase]) -> list[str]:
     counts = Counter(case.name for case in cases)
-    return [f"{count} cases are named {name!r}, names must differ" for name, count in counts.items() if count > 1]
+    return [
+        f"{count} cases have the name {name!r}, but names must be unique" for name, count in counts.items() if count > 1
+    ]
 
 
-def _problems(case: Case) -> list[str]:
-    """What is wrong with the files of a case, each with case, column and file."""
+def _problems(case: BenchCase) -> list[str]:
+    """Problems with the files of a case, each with case, column and file."""
     missing = [
         f"case {case.name!r}, column {column!r}: {path} does not exist"
         for column, path in case.files().items()
         if not path.exists()
     ]
     alone = [
-        f"case {case.name!r} has {given} but no {other}; labels are compared, give both"
+        f"case {case.name!r} has {given} but no {other}; both are needed"
         for given, other in (("fixed_labels", "moving_labels"), ("moving_labels", "fixed_labels"))
         if getattr(case, given) and not getattr(case, other)
     ]

@@ -1,4 +1,4 @@
-"""A small dataset that anybody can make: phantoms with labels, landmarks and masks, as a table and its files."""
+"""A small example dataset: phantoms with labels, landmarks and masks, and their table."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from warpfactor.bench.data.dataset import Case, write_table
+from warpfactor.bench.data.dataset import BenchCase, write_table
 from warpfactor.errors import InputError
 from warpfactor.geometry.grid import Grid
 from warpfactor.geometry.image import Image
@@ -23,17 +23,17 @@ LANDMARKS = 40
 def write_example(
     folder: Path, *, pairs: int = 3, shape: tuple[int, int, int] = (48, 56, 48), force: bool = False
 ) -> Path:
-    """Write `pairs` phantoms and their table into a folder; return the table."""
+    """Write a number of phantom pairs and their table into a folder, and return the path of the table."""
     if pairs < 1:
-        raise InputError(f"{pairs} pairs are too few; ask for at least one.")
+        raise InputError(f"The number of pairs must be at least 1, not {pairs}.")
     with atomic_folder(folder, force=force, own=[TABLE]) as place:
         cases = [_write_pair(place, number, shape) for number in range(pairs)]
         write_table(cases, place / TABLE)
     return folder / TABLE
 
 
-def _write_pair(place: Path, seed: int, shape: tuple[int, int, int]) -> Case:
-    """Files of one phantom; paths in the case are relative to the folder."""
+def _write_pair(place: Path, seed: int, shape: tuple[int, int, int]) -> BenchCase:
+    """Write the files of one phantom; the paths of the case are relative to the folder."""
     made = phantom(shape, seed=seed)
     flat = shape[0] == 1
     grid = Grid.from_spacing(shape[1:] if flat else shape, SPACING_MM)
@@ -52,11 +52,11 @@ def _write_pair(place: Path, seed: int, shape: tuple[int, int, int]) -> Case:
     _write_landmarks(made, grid, place / points["fixed"], place / points["moving"], seed)
     marks = {f"{side}_landmarks": path for side, path in points.items()}
     words = {"name": f"phantom {seed}", "group": "phantom"}
-    return Case.from_dict({**words, **{name: str(path) for name, path in {**files, **marks}.items()}})
+    return BenchCase.from_dict({**words, **{name: str(path) for name, path in {**files, **marks}.items()}})
 
 
 def _write_landmarks(made: Phantom, grid: Grid, fixed: Path, moving: Path, seed: int) -> None:
-    """Voxels inside the phantom, and where the true warp takes them."""
+    """Write random voxels inside the phantom, and the points to which the true warp maps them."""
     inside = made.mask.nonzero().numpy()
     chosen = np.random.default_rng(seed).choice(len(inside), size=min(LANDMARKS, len(inside)), replace=False)
     points = grid.index_to_world(inside[np.sort(chosen)])

@@ -1,43 +1,46 @@
-"""How to lay out the four benchmarks of the paper, how it scored them, and the commands for their rows."""
+"""The four datasets of the paper: layout of the folders, scores, published results, and commands to reproduce them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 TABLE_HELP = """\
-A table is CSV or TSV; the first line names its columns. Two are needed, the others may be missing or empty:
+A table is a CSV or TSV file whose first line names the columns. Two columns are required, the others are optional:
 
   fixed, moving                      image files
   fixed_labels, moving_labels        label maps, for Dice and HD95
-  fixed_landmarks, moving_landmarks  points that correspond, for TRE:
+  fixed_landmarks, moving_landmarks  corresponding points, for the target registration error (TRE):
                                      one file with columns fixed_x ... moving_z or fix_x_lps ... mov_z_lps in LPS mm,
-                                     given as fixed_landmarks; or one file each with columns x, y, z in LPS mm;
-                                     or one each without column names, i,j,k voxel indices as in Learn2Reg
-  fixed_mask, moving_mask            where regularity is measured; with --masks also where images are registered
-  name, group                        of the pair, and what it is averaged with
-  recipe                             for the method `own`
+                                     given as fixed_landmarks; or one file per image with columns x, y, z in LPS mm;
+                                     or one file per image of voxel indices i,j,k without column names (Learn2Reg)
+  fixed_mask, moving_mask            region in which regularity is measured; with --masks also used for registration
+  name, group                        name of the pair, and of the group over which results are averaged
+  recipe                             recipe that the method `own` uses
 
-Paths are relative to the table. Instead of a table, name the dataset JSON of a Learn2Reg folder, or the folder: pairs
-come from registration_test, registration_val or validation, and what lies in labelsTr, masksTr, keypointsTr and
-landmarksTr under the names of the images is used.
+Paths are relative to the table. Instead of a table you can give the JSON file of a Learn2Reg dataset, or its folder.
+The pairs are those under registration_test, registration_val or validation; labels, masks and landmarks are found in
+the folders labelsTr, masksTr, keypointsTr and landmarksTr under the names of the images.
+
+To compare methods on several kinds of images, give a folder of tables, one per kind (brain.csv, lung.csv, ...), or a
+TOML file that lists them.
 """
 
 
 @dataclass(frozen=True)
 class Layout:
-    """One benchmark.
+    """A dataset of the paper.
 
     Attributes:
-        name: short, as on the command line.
-        title: what it is.
-        source: where it comes from.
-        folder: its files, as a tree.
-        scoring: labels and metrics of the paper.
-        prepare: what has to be made outside, if anything.
-        data: what to give as --data.
-        methods: of ours and another tool's, that suit it.
-        published: the paper's own row.
-        start: recipe whose affine the paper's row starts from, if not that of `default`.
+        name: Name on the command line.
+        title: Description.
+        source: Where it can be obtained.
+        folder: Tree of its files.
+        scoring: How the paper scores it.
+        prepare: What the user has to prepare, if anything.
+        data: Argument for --data.
+        methods: Our recommended recipe and another tool.
+        published: Results of the paper.
+        start: Recipe whose affine the paper's methods start from, if not `default`.
     """
 
     name: str
@@ -53,7 +56,7 @@ class Layout:
 
     @property
     def commands(self) -> tuple[str, str]:
-        """The paper's row, and ours beside other tools."""
+        """Commands that reproduce the paper's results and that compare our recipe with another tool."""
         place = self.name.lower()
         start = f" --start {self.start}" if self.start else ""
         return (
@@ -71,11 +74,12 @@ LAYOUTS = (
 LUMIR/
   LUMIR_dataset.json           lists the pairs under "validation"
   imagesVal/LUMIRMRI_3454_0000.nii.gz ...
-  labelsVal/LUMIRMRI_3454_0000.nii.gz ...     made by you, see below""",
-        scoring="Mean Dice over 35 structures that SynthSeg delineates; LUMIR itself has no labels.",
+  labelsVal/LUMIRMRI_3454_0000.nii.gz ...     created by you, see below""",
+        scoring="Mean Dice over 35 structures segmented by SynthSeg; LUMIR itself has no labels.",
         prepare="""\
-Labels come from SynthSeg (FreeSurfer's mri_synthseg, or github.com/BBillot/SynthSeg) on the images of imagesVal. Give
-each label map the name of its image, in labelsVal. SynthSeg's grid has 1 mm; it need not be the grid of the image.""",
+Create the labels by applying SynthSeg (FreeSurfer's mri_synthseg, or github.com/BBillot/SynthSeg) to the images in
+imagesVal. Save each label map in labelsVal under the name of its image. SynthSeg writes labels with a spacing of 1 mm,
+which need not be the grid of the image.""",
         data="LUMIR/LUMIR_dataset.json",
         methods="default,greedy",
         published="Adam 0.8650 (SD 0.0201), LM 0.8715 (0.0163); LM wins 36 of 38 pairs, worst 0.8304 against 0.8066",
@@ -121,10 +125,10 @@ AbdomenMRCT/
   imagesTr/AbdomenMRCT_0001_0000.nii.gz (MR, fixed), AbdomenMRCT_0001_0001.nii.gz (CT, moving) ...
   labelsTr/AbdomenMRCT_0001_0000.nii.gz ...   liver, spleen, right kidney, left kidney
   masksTr/AbdomenMRCT_0001_0000.nii.gz ...    field of view""",
-        scoring="Mean Dice over spleen, right kidney, left kidney and liver; `bench paper labels` has each.",
+        scoring="Mean Dice over spleen, right kidney, left kidney and liver; `bench paper labels` shows each of them.",
         prepare="""\
-The paper counts 48 pairs and does not list them; the JSON names the few of the challenge. To run others, write a
-table.""",
+The paper uses 48 pairs but does not list them; the JSON file names only the few pairs of the challenge. Write a table
+to register other pairs.""",
         data="AbdomenMRCT/AbdomenMRCT_dataset.json",
         methods="multimodal,greedy+metric=NMI",
         published="Adam 0.7609 (SD 0.1495), LM 0.7615 (0.1516)",
@@ -134,7 +138,7 @@ table.""",
 
 
 def text(layout: Layout) -> str:
-    """One benchmark for people."""
+    """Description of a dataset for the terminal."""
     parts = [
         f"{layout.name}: {layout.title}",
         f"from {layout.source}",
@@ -144,7 +148,7 @@ def text(layout: Layout) -> str:
         *([layout.prepare, ""] if layout.prepare else []),
         f"Score      {layout.scoring}",
         f"Published  {layout.published}",
-        f"Its row    {layout.commands[0]}",
+        f"Paper      {layout.commands[0]}",
         f"Ours       {layout.commands[1]}",
     ]
     return "\n".join(parts) + "\n"

@@ -1,7 +1,8 @@
-"""Learn2Reg's dataset JSON and folders: imagesTr, labelsTr, masksTr, keypointsTr or landmarksTr, names with `_0000`.
+"""Datasets in the format of the Learn2Reg challenge: a JSON file and folders imagesTr, labelsTr, masksTr, keypointsTr.
 
-The JSON lists pairs as {"fixed": "./imagesTr/NLST_0101_0000.nii.gz", "moving": ...}. Labels, masks and keypoints have
-the name of their image in a folder of their own; the JSON need not mention them. Keypoints are CSVs of voxel indices.
+The JSON file lists pairs as {"fixed": "./imagesTr/NLST_0101_0000.nii.gz", "moving": ...}. Labels, masks and keypoints
+have the name of their image in folders of their own; the JSON file need not mention them. Keypoints are CSV files of
+voxel indices.
 """
 
 from __future__ import annotations
@@ -11,29 +12,30 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from warpfactor.bench.data.dataset import Case, Dataset, checked, stem
+from warpfactor.bench.data.dataset import BenchCase, Dataset, checked, stem
 from warpfactor.errors import FileError
 
-# In the order in which they are looked for; LUMIR says "validation", the first challenges said "pairs_val".
+# In order of preference. LUMIR uses "validation", the first challenges used "pairs_val".
 PAIRS = ("registration_test", "test_paired_images", "registration_val", "validation", "pairs_val", "val_pairs")
-KEYPOINTS = ("landmarks", "keypoints")  # manual ones first
+KEYPOINTS = ("landmarks", "keypoints")  # manual landmarks are preferred
 
 
 def read_learn2reg(path: str | Path, *, check: bool = True) -> Dataset:
-    """The pairs that a Learn2Reg JSON names for test or validation, with what lies beside their images.
+    """Read the test or validation pairs of a Learn2Reg dataset, with their labels, masks and keypoints.
 
-    Those for test are used if they come with labels or keypoints, which is only so for the organizers; otherwise those
-    for validation.
+    The test pairs are used if their labels or keypoints are available, which is the case only for the organizers;
+    otherwise the validation pairs are used.
 
     Args:
-        check: as of `read_dataset`.
+        path: The JSON file.
+        check: Whether to check that all files exist.
     """
     place = Path(path)
     data = _parse(place)
     name = str(data.get("name") or place.stem.removesuffix("_dataset"))
     pairs = {key: _cases(place, key, data[key], name) for key in PAIRS if data.get(key)}
     if not pairs:
-        raise FileError(f"{place}: names no pairs; a Learn2Reg JSON has them under {', '.join(PAIRS)}.")
+        raise FileError(f"{place}: the file lists no pairs; a Learn2Reg JSON file has them under {', '.join(PAIRS)}.")
     scored = (cases for cases in pairs.values() if any(c.fixed_labels or c.fixed_landmarks for c in cases))
     chosen = next(scored, list(pairs.values())[-1])
     return checked(Dataset(name, chosen, _label_names(data)), place, files=check)
@@ -45,27 +47,27 @@ def _parse(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise FileError(f"{path}: there is no such dataset.") from None
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise FileError(f"{path}: is not JSON ({error}).") from error
+        raise FileError(f"{path}: the file is not valid JSON ({error}).") from error
     if not isinstance(data, dict):
-        raise FileError(f"{path}: is not a Learn2Reg dataset; that is a JSON object with lists of pairs.")
+        raise FileError(f"{path}: the file is not a Learn2Reg dataset, which is a JSON object with lists of pairs.")
     return data
 
 
-def _cases(source: Path, key: str, pairs: Any, group: str) -> tuple[Case, ...]:
+def _cases(source: Path, key: str, pairs: Any, group: str) -> tuple[BenchCase, ...]:
     if not isinstance(pairs, list):
         raise FileError(f"{source}: {key!r} is not a list of pairs.")
     cases = []
     for number, pair in enumerate(pairs):
         if not isinstance(pair, Mapping) or not all(isinstance(pair.get(s), str) for s in ("fixed", "moving")):
-            raise FileError(f"{source}: entry {number} of {key!r} is not a pair of fixed and moving image.")
+            raise FileError(f"{source}: entry {number} of {key!r} is not a pair of a fixed and a moving image.")
         cases.append(_case(source.parent, str(pair["fixed"]), str(pair["moving"]), group))
     return tuple(cases)
 
 
-def _case(folder: Path, fixed: str, moving: str, group: str) -> Case:
+def _case(folder: Path, fixed: str, moving: str, group: str) -> BenchCase:
     images = folder / fixed, folder / moving
     points = _keypoints(*images)
-    return Case(
+    return BenchCase(
         name=f"{_short(fixed, group)} <- {_short(moving, group)}",
         fixed=images[0],
         moving=images[1],
@@ -80,14 +82,14 @@ def _case(folder: Path, fixed: str, moving: str, group: str) -> Case:
 
 
 def _short(image: str, group: str) -> str:
-    """`NLST_0101_0000` of a dataset NLST as `0101_0000`."""
+    """Shorten `NLST_0101_0000` in the dataset NLST to `0101_0000`."""
     return stem(image).removeprefix(f"{group}_")
 
 
 def _keypoints(fixed: Path, moving: Path) -> tuple[Path | None, Path | None]:
     """Keypoints of both images, of the same kind.
 
-    Where an image has several partners, their folders carry the two modalities: keypoints01Tr, keypoints02Tr.
+    If an image belongs to several pairs, the name of the folder has the two modalities: keypoints01Tr, keypoints02Tr.
     """
     modalities = "".join(sorted(stem(image)[-1:] for image in (fixed, moving)))
     for kind in [kind + extra for kind in KEYPOINTS for extra in ("", modalities)]:
@@ -98,7 +100,7 @@ def _keypoints(fixed: Path, moving: Path) -> tuple[Path | None, Path | None]:
 
 
 def _beside(image: Path, kind: str, suffix: str | None = None) -> Path | None:
-    """The file of another kind that belongs to an image, with or without its modality in the name; None if absent."""
+    """File of another kind (labels, masks, ...) that belongs to an image, or None if it does not exist."""
     if not image.parent.name.startswith("images"):
         return None
     folder = image.parent.with_name(image.parent.name.replace("images", kind, 1))
@@ -109,7 +111,7 @@ def _beside(image: Path, kind: str, suffix: str | None = None) -> Path | None:
 
 
 def _label_names(data: Mapping[str, Any]) -> dict[int, str]:
-    """Names by label; the JSON has them once, or once per modality."""
+    """Names of the labels; the JSON file has them once, or once per modality."""
     labels = data.get("labels")
     if not isinstance(labels, Mapping):
         return {}

@@ -1,4 +1,4 @@
-"""What the figures of the experiments share: a grid of axes, curves with intervals, one legend below all."""
+"""Building blocks of the experiments' plots: a grid of panels, curves with intervals, one legend."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from warpfactor.bench.score.figures import add_legend, save, style
-from warpfactor.bench.score.metric import Metric
+from warpfactor.bench.score.plots import add_legend, save, style
 
 PANEL = (4.4, 3.5)  # inches
-WIDE = 30  # ratio of the ends of a logarithmic axis from which powers of ten are numbers enough
+WIDE = 30  # ratio of the ends of a logarithmic axis beyond which only powers of ten are labelled
 
 
-class Sheet:
-    """Axes in rows and columns; those that nobody asks for stay hidden."""
+class PanelGrid:
+    """Panels in rows and columns; panels that are not used stay hidden."""
 
     def __init__(self, rows: int, columns: int, *, panel: tuple[float, float] = PANEL) -> None:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -27,7 +26,7 @@ class Sheet:
             axes.set_visible(False)
 
     def axes(self, row: int, column: int, *, title: str, x: str, y: str) -> Any:
-        """One panel, ready to draw into."""
+        """Make a panel visible and return its axes."""
         axes = self._grid[row][column]
         axes.set_visible(True)
         axes.set_title(title, fontsize=10)
@@ -38,7 +37,7 @@ class Sheet:
         return axes
 
     def save(self, path: Path) -> Path:
-        """Write the picture, with the names of all panels below it once."""
+        """Write the plot with one legend for all panels."""
         handles: dict[str, Any] = {}
         for axes in self._grid.flat:
             for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
@@ -56,10 +55,15 @@ def curve(
     band: Sequence[tuple[float, float]] | None = None,
     dashed: bool = False,
 ) -> None:
-    """A line with markers in the n-th style, and the band between two values at each point.
+    """Draw a curve with markers in the n-th style.
 
     Args:
-        dashed: so that a line below it shows.
+        axes: Panel.
+        number: Number of the style.
+        label: Name in the legend.
+        points: Points (x, y).
+        band: Lower and upper end of an interval at each point, drawn as a band.
+        dashed: Whether the line is dashed, so that a line beneath it remains visible.
     """
     colour, marker = style(number)
     xs = [x for x, _ in points]
@@ -70,30 +74,25 @@ def curve(
 
 
 def cloud(axes: Any, number: int, label: str, points: Sequence[tuple[float, float]]) -> None:
-    """Points in the n-th style."""
+    """Draw points in the n-th style."""
     colour, marker = style(number)
     axes.scatter([x for x, _ in points], [y for _, y in points], s=26, color=colour, marker=marker, label=label)
 
 
 def diagonal(axes: Any) -> None:
-    """The line of equal values, across what is drawn so far."""
+    """Draw the line y = x across the current limits."""
     low = min(axes.get_xlim()[0], axes.get_ylim()[0])
     high = max(axes.get_xlim()[1], axes.get_ylim()[1])
     axes.plot([low, high], [low, high], color="0.6", lw=1, zorder=0)
 
 
-def named(metric: Metric) -> str:
-    """A figure for an axis, with the direction that is better."""
-    return metric.title + {True: " (higher is better)", False: " (lower is better)", None: ""}[metric.higher_is_better]
-
-
 def reference(axes: Any, label: str, points: Sequence[tuple[float, float]]) -> None:
-    """A line of somebody else's, in grey."""
+    """Draw a published curve in grey."""
     axes.plot([x for x, _ in points], [y for _, y in points], color="0.55", lw=1.2, ls=":", label=label, zorder=0)
 
 
 def make_logarithmic(axes: Any) -> None:
-    """A logarithmic x axis with plain numbers, no more of them than fit."""
+    """Make the x axis logarithmic, with plain numbers at no more ticks than fit."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     axes.set_xscale("log")

@@ -1,4 +1,4 @@
-"""Table 2: Dice per label, Adam against LM and our default."""
+"""Table 2 of the paper: Dice per label for Adam, LM and our default."""
 
 from __future__ import annotations
 
@@ -6,39 +6,40 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from warpfactor.bench.paper import compare, draw, published
-from warpfactor.bench.paper.experiment import Experiment, Report
 from warpfactor.bench.paper.main import methods_of
-from warpfactor.bench.paper.modes import ADAM, DEFAULT, LM
-from warpfactor.bench.paper.study import Study
-from warpfactor.bench.run.run import Run
-from warpfactor.bench.score.metric import DICE
+from warpfactor.bench.paper.methods import ADAM, DEFAULT, LM
+from warpfactor.bench.paper.study import Experiment, Findings, Study
+from warpfactor.bench.run.record import Run
+from warpfactor.bench.score.measures import DICE
 from warpfactor.bench.score.stats import compare as compare_pairs
 from warpfactor.bench.score.stats import summarize
-from warpfactor.bench.score.tables import Column, Table, Value
+from warpfactor.bench.score.tables import Table, TableColumn, Value
 from warpfactor.errors import InputError
 
 METHODS = (ADAM, LM, DEFAULT)
 COMPARISONS = ((LM, ADAM), (DEFAULT, ADAM))
-NAMED = 40  # labels that still get their names below a figure
+NAMED = 40  # maximum number of labels whose names are shown in the plot
 
 
 def _check(study: Study) -> None:
     if not any(case.fixed_labels for case in study.pairs.cases):
-        raise InputError("No pair has labels, and this experiment is about them; give fixed_labels and moving_labels.")
+        raise InputError(
+            "No pair has labels, which this experiment needs; add the columns fixed_labels and moving_labels."
+        )
     study.check(methods_of(study))
 
 
-def _run(study: Study) -> Report:
+def _run(study: Study) -> Findings:
     cases = [case for case in study.cases if case.fixed_labels]
     runs = study.run(methods_of(study), cases, what="Adam, LM and default")
     rows = [row for group in study.pairs.groups for row in _rows(runs, group, study.pairs.label_names.get(group, {}))]
     tables = [_table(rows), _overview(rows), published.LABELS, *compare.failures([*study.lost, *runs])]
-    notes = ["Labels that a pair does not have in both native maps do not count for it; one that gets lost counts 0."]
-    return Report(tables, notes, lambda path: _draw(rows, path), [*study.lost, *runs])
+    notes = ["A label counts for a pair if both native maps have it; a label that disappears counts 0."]
+    return Findings(tables, notes, lambda path: _draw(rows, path), [*study.lost, *runs])
 
 
 def per_label(runs: Sequence[Run], method: str) -> dict[int, dict[str, float]]:
-    """Dice by label, then by case."""
+    """Dice by label and case."""
     found: dict[int, dict[str, float]] = {}
     for run in runs:
         if run.method == method and run.done:
@@ -65,25 +66,25 @@ def _rows(runs: Sequence[Run], group: str, names: Mapping[int, str]) -> list[dic
 
 
 def _key(method: str, what: str) -> str:
-    """Name of a column about a method's difference."""
+    """Key of a column about the difference of a method."""
     return f"{method.lower()}_{what}"
 
 
 def _table(rows: Sequence[Mapping[str, Value]]) -> Table:
     columns = (
-        Column("group", "data"),
-        Column("label", "label"),
-        Column("name", "name"),
-        Column("count", "pairs"),
-        *(Column(method, method, 4) for method in METHODS),
+        TableColumn("group", "data"),
+        TableColumn("label", "label"),
+        TableColumn("name", "name"),
+        TableColumn("count", "pairs"),
+        *(TableColumn(method, method, 4) for method in METHODS),
         *(
             column
             for method, other in COMPARISONS
             for column in (
-                Column(_key(method, "difference"), f"{method} minus {other}", 4),
-                Column(_key(method, "low"), "95 % from", 4),
-                Column(_key(method, "high"), "to", 4),
-                Column(_key(method, "clear"), "clear"),
+                TableColumn(_key(method, "difference"), f"{method} minus {other}", 4),
+                TableColumn(_key(method, "low"), "95 % from", 4),
+                TableColumn(_key(method, "high"), "to", 4),
+                TableColumn(_key(method, "clear"), "clear"),
             )
         ),
     )
@@ -91,7 +92,7 @@ def _table(rows: Sequence[Mapping[str, Value]]) -> Table:
 
 
 def _overview(rows: Sequence[Mapping[str, Value]]) -> Table:
-    """On how many labels a method is better, and on how many clearly so, unless all have too few pairs to tell."""
+    """Number of labels on which a method is better and clearly better, unless there are too few pairs."""
     found: list[dict[str, Value]] = []
     for group in dict.fromkeys(str(row["group"]) for row in rows):
         own = [row for row in rows if row["group"] == group]
@@ -111,17 +112,17 @@ def _overview(rows: Sequence[Mapping[str, Value]]) -> Table:
             )
     titles = {"group": "data", "other": "against", "clearly_better": "clearly better", "clearly_worse": "clearly worse"}
     keys = ("group", "method", "other", "labels", "better", "clearly_better", "clearly_worse")
-    columns = tuple(Column(key, titles.get(key, key)) for key in keys)
+    columns = tuple(TableColumn(key, titles.get(key, key)) for key in keys)
     return Table("overview", "Labels on which a method is better", columns, tuple(found))
 
 
 def _draw(rows: Sequence[Mapping[str, Value]], path: Path) -> Path:
-    """Per group: Dice of every label, sorted by Adam's."""
+    """For each group, plot the Dice of every label, sorted by that of Adam."""
     groups = list(dict.fromkeys(str(row["group"]) for row in rows))
-    sheet = draw.Sheet(len(groups), 1, panel=(9.0, 3.6))
+    sheet = draw.PanelGrid(len(groups), 1, panel=(9.0, 3.6))
     for line, group in enumerate(groups):
         own = sorted((row for row in rows if row["group"] == group), key=lambda row: float(row[ADAM] or 0))
-        axes = sheet.axes(line, 0, title=group, x="label, sorted by Adam's Dice", y=draw.named(DICE))
+        axes = sheet.axes(line, 0, title=group, x="label, sorted by Adam's Dice", y=DICE.axis_title)
         for number, method in enumerate(METHODS):
             draw.cloud(axes, number, method, [(x, float(row[method] or 0)) for x, row in enumerate(own)])
         if len(own) <= NAMED:

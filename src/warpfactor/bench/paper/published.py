@@ -1,18 +1,18 @@
-"""The paper's own numbers (its section 3), to stand beside ours; as printed, also where they contradict each other."""
+"""Results that the paper reports in its section 3, as printed, including numbers that contradict each other."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from warpfactor.bench.score.tables import Column, Table, Value
+from warpfactor.bench.score.tables import Table, TableColumn, Value
 
-DIGITS = {"Adam MB": 1, "LM MB": 1, "saved %": 1, "LM faster": 2}  # of columns that have others than their table
+DIGITS = {"Adam MB": 1, "LM MB": 1, "saved %": 1, "LM faster": 2}  # columns whose digits differ from their table's
 
 
 def _table(title: str, titles: Sequence[str], rows: Sequence[tuple[Value, ...]], *, digits: int = 4) -> Table:
-    columns = tuple(Column(each.replace(" ", "_").lower(), each, DIGITS.get(each, digits)) for each in titles)
+    columns = tuple(TableColumn(each.replace(" ", "_").lower(), each, DIGITS.get(each, digits)) for each in titles)
     named = tuple({column.key: value for column, value in zip(columns, row, strict=True)} for row in rows)
-    return Table("published", f"The paper's own numbers: {title}", columns, named)
+    return Table("published", f"Published results: {title}", columns, named)
 
 
 MAIN = _table(
@@ -80,7 +80,7 @@ EFFICIENCY = _table(
     ),
     digits=3,
 )
-# Figure 1, mean Dice on LUMIR: by setting, (value, Dice). The values are the grids of our sweeps.
+# Figure 1, mean Dice on LUMIR: (value, Dice) by setting. Our sweeps use the same values.
 SWEEPS = {
     "initial": (
         (0.0001, 0.8713),
@@ -125,4 +125,4 @@ SWEEPS = {
         (0.999, 0.8589),
     ),
 }
-SWEEP_DEFAULT = 0.8715  # LUMIR with the default damping, table 1
+SWEEP_DEFAULT = 0.8715  # Dice on LUMIR with the default damping, table 1

@@ -1,7 +1,7 @@
-"""Bayesian search of λ₀, μ⁺ and μ⁻ on the pairs of one dataset: Optuna's TPE, kept on disk, the same after a stop.
+"""Bayesian search of λ₀, μ⁺ and μ⁻ on the pairs of one dataset, with the TPE sampler of Optuna.
 
-The first trial has the paper's numbers. Every trial's sampler has a seed of its own, so that a search that was stopped
-makes the same trials as one that was not. Searches on different datasets are independent.
+The first trial has the paper's settings. The search is stored on disk, and the sampler of every trial has its own seed,
+so an interrupted search makes the same trials as an uninterrupted one. Searches on different datasets are independent.
 """
 
 from __future__ import annotations
@@ -17,32 +17,36 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from warpfactor.bench.data.dataset import Case
-from warpfactor.bench.paper.experiment import SEED, TRIALS
-from warpfactor.bench.paper.modes import DAMPING, RULE, lm
-from warpfactor.bench.paper.study import Study
+from warpfactor.bench.data.dataset import BenchCase
+from warpfactor.bench.paper.methods import DAMPING, RULE, lm
+from warpfactor.bench.paper.study import SEED, TRIALS, Study
 from warpfactor.bench.run.method import Method
-from warpfactor.bench.run.run import Run, make_job
-from warpfactor.bench.run.runner import Progress, Watcher
+from warpfactor.bench.run.record import Run, plan_run
+from warpfactor.bench.run.runner import RunProgress, Watcher
 from warpfactor.bench.score.accuracy import accuracy_of, values
-from warpfactor.bench.score.metric import Metric
+from warpfactor.bench.score.measures import Measure
 from warpfactor.bench.score.stats import summarize
 from warpfactor.errors import InputError
 
 FOLDER = "searches"
-SPACE = {"initial": (1e-4, 0.5, True), "increase": (1.1, 10.0, True), "decrease": (0.6, 0.999, False)}  # log?
+# Lower limit, upper limit, and whether the scale is logarithmic.
+SPACE = {
+    "initial": (1e-4, 0.5, True),
+    "increase": (1.1, 10.0, True),
+    "decrease": (0.6, 0.999, False),
+}
 REASON = "reason"
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One setting that was tried.
+    """One trial of a search.
 
     Attributes:
-        number: from 0, the paper's own.
+        number: Number of the trial; trial 0 has the paper's settings.
         settings: λ₀, μ⁺ and μ⁻ by name.
-        mean: of the figure over pairs; NaN if a pair failed.
-        reason: why it failed.
+        mean: Mean accuracy over pairs; NaN if a pair failed.
+        reason: Why the trial failed.
     """
 
     number: int
@@ -52,88 +56,88 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Search:
-    """What a search found.
+class SearchResult:
+    """Result of a search.
 
     Attributes:
-        group: dataset.
-        metric: what was searched for.
-        cases: pairs that had a part; those on which the paper's numbers fail have none.
-        trials: in order.
-        runs: of the paper's numbers, failed ones included.
+        group: Name of the dataset.
+        measure: The measure that was optimized; None if no run finished.
+        cases: The pairs that were used; pairs on which the paper's settings fail are left out.
+        trials: The trials in order.
+        runs: The runs with the paper's settings, including failed ones.
     """
 
     group: str
-    metric: Metric | None
-    cases: tuple[Case, ...]
+    measure: Measure | None
+    cases: tuple[BenchCase, ...]
     trials: tuple[Trial, ...]
     runs: tuple[Run, ...]
 
     @property
     def best(self) -> Trial:
-        """The best trial; the paper's numbers if nothing is better."""
+        """The best trial; the one with the paper's settings if no other is better."""
         return self.ranked[0]
 
     @property
     def ranked(self) -> list[Trial]:
-        """The trials that were done, the best first, the earlier first if two are as good."""
+        """The successful trials, the best first; of equal ones the earlier first."""
         done = [trial for trial in self.trials if not trial.reason]
-        sign = -1.0 if self.metric and self.metric.higher_is_better else 1.0
+        sign = -1.0 if self.measure and self.measure.higher_is_better else 1.0
         return sorted(done, key=lambda trial: (sign * trial.mean, trial.number))
 
 
 def check_optuna() -> None:
-    """InputError if Optuna is not installed."""
+    """Raise an InputError if Optuna is not installed."""
     if importlib.util.find_spec("optuna") is None:
-        raise InputError("The search needs Optuna; in the clone: pip install '.[bench]'.")
+        raise InputError("The search needs Optuna; install it in the clone with: pip install '.[bench]'.")
 
 
 def method_with(study: Study, settings: Mapping[str, float], label: str) -> Method:
-    """LM with settings of the search."""
+    """LM with the settings of a trial."""
     return lm(study.plan, label, {f"{RULE}{name}": value for name, value in settings.items()})
 
 
-def search(study: Study, group: str) -> Search:
-    """Search on the pairs of a group, going on from what the folder holds."""
+def search(study: Study, group: str) -> SearchResult:
+    """Search on the pairs of a group; an earlier search in the folder is resumed."""
     trials = study.plan.trials or TRIALS
     given = [case for case in study.cases if case.group == group]
     first = study.run([method_with(study, DAMPING, "trial 0")], given) if given else []
-    metric = accuracy_of([run for run in first if run.done])
+    measure = accuracy_of([run for run in first if run.done])
     cases = tuple(case for case, run in zip(given, first, strict=True) if run.done)
-    if metric is None:
-        return Search(group, None, (), (), tuple(first))
+    if measure is None:
+        return SearchResult(group, None, (), (), tuple(first))
     study.say(f"{group}: {trials} trials on {len(cases)} pairs")
-    with _book(study, group, cases, metric) as book:
+    with _book(study, group, cases, measure) as book:
         if not _finished(book):
-            _add_first(book, summarize(values(first, metric)).mean)
+            _add_first(book, summarize(values(first, measure)).mean)
         overall = _Overall(study.watch, len(cases), trials, len(_finished(book)))
         while len(_finished(book)) < trials:
             overall.trial = len(_finished(book))
-            _try_next(book, study, cases, metric, watch=overall)
+            _try_next(book, study, cases, measure, watch=overall)
         found = tuple(_trial(number, each) for number, each in enumerate(_finished(book)[:trials]))
-    return Search(group, metric, cases, found, tuple(first))
+    return SearchResult(group, measure, cases, found, tuple(first))
 
 
-def _try_next(book: Any, study: Study, cases: Sequence[Case], metric: Metric, *, watch: Watcher) -> None:
-    """One more trial."""
+def _try_next(book: Any, study: Study, cases: Sequence[BenchCase], measure: Measure, *, watch: Watcher) -> None:
+    """Make one more trial."""
     import optuna
 
     number = len(_finished(book))
     book.sampler = optuna.samplers.TPESampler(seed=_trial_seed(_seed(study), cases[0].group, number))
     trial = book.ask(_distributions())
     runs = study.run([method_with(study, trial.params, f"trial {number}")], cases, watch=watch)
-    mean = summarize(values(runs, metric)).mean
+    mean = summarize(values(runs, measure)).mean
     reason = next((f"{run.case}: {run.reason}" for run in runs if not run.done), "")
     if reason or math.isnan(mean):
-        trial.set_user_attr(REASON, reason or f"No pair has a figure {metric.title}.")
+        trial.set_user_attr(REASON, reason or f"No pair has a value of {measure.title}.")
         book.tell(trial, state=optuna.trial.TrialState.FAIL)
     else:
         book.tell(trial, mean)
 
 
 @contextmanager
-def _book(study: Study, group: str, cases: Sequence[Case], metric: Metric) -> Iterator[Any]:
-    """Optuna's study on disk, free of trials that were cut short."""
+def _book(study: Study, group: str, cases: Sequence[BenchCase], measure: Measure) -> Iterator[Any]:
+    """Open the study of Optuna on disk; trials that were interrupted are discarded."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -147,7 +151,7 @@ def _book(study: Study, group: str, cases: Sequence[Case], metric: Metric) -> It
         book = optuna.create_study(
             storage=storage,
             study_name=group,
-            direction=way.MAXIMIZE if metric.higher_is_better else way.MINIMIZE,
+            direction=way.MAXIMIZE if measure.higher_is_better else way.MINIMIZE,
             load_if_exists=True,
         )
         for trial in book.get_trials(states=(optuna.trial.TrialState.RUNNING,)):
@@ -158,13 +162,13 @@ def _book(study: Study, group: str, cases: Sequence[Case], metric: Metric) -> It
         storage.engine.dispose()
 
 
-def _place(study: Study, group: str, cases: Sequence[Case]) -> Path:
-    """The file of a search: another one for other pairs, settings or seeds."""
+def _place(study: Study, group: str, cases: Sequence[BenchCase]) -> Path:
+    """File of a search; it depends on the pairs, the settings and the seed."""
     method = method_with(study, DAMPING, "")
-    keys = [make_job(c, method, masks=study.options.masks, initial=study.start_of(c)).key for c in cases]
-    decides = json.dumps([sorted(keys), SPACE, _seed(study)])
+    keys = [plan_run(c, method, masks=study.options.masks, initial=study.start_of(c)).key for c in cases]
+    inputs = json.dumps([sorted(keys), SPACE, _seed(study)])
     name = re.sub(r"[^\w.-]+", "_", group).strip("_")[:60]
-    return study.folder / FOLDER / f"{name}-{hashlib.sha256(decides.encode()).hexdigest()[:12]}.db"
+    return study.folder / FOLDER / f"{name}-{hashlib.sha256(inputs.encode()).hexdigest()[:12]}.db"
 
 
 def _seed(study: Study) -> int:
@@ -172,7 +176,7 @@ def _seed(study: Study) -> int:
 
 
 def _trial_seed(seed: int, group: str, number: int) -> int:
-    """Another one for every trial and dataset: searches that tried the same points would agree too easily."""
+    """Seed of a trial; it differs between datasets, so that their searches do not try the same settings."""
     return int(hashlib.sha256(f"{seed} {group} {number}".encode()).hexdigest()[:8], 16)
 
 
@@ -189,7 +193,7 @@ def _add_first(book: Any, mean: float) -> None:
 
 
 def _finished(book: Any) -> list[Any]:
-    """Trials that count: done, or failed for a reason that was written down."""
+    """Trials that count: successful ones, and failed ones with a recorded reason."""
     return [t for t in book.get_trials(deepcopy=False) if t.state.name == "COMPLETE" or REASON in t.user_attrs]
 
 
@@ -199,15 +203,15 @@ def _trial(number: int, found: Any) -> Trial:
 
 
 class _Overall:
-    """Progress of a whole search out of that of its trials."""
+    """Converts the progress of single trials into that of the whole search."""
 
     def __init__(self, watch: Watcher | None, pairs: int, trials: int, finished: int) -> None:
         self._watch, self._pairs, self._total, self._there = watch, pairs, pairs * trials, pairs * finished
         self.trial = finished
         if watch is not None:
-            watch(Progress(self._there, self._total, 0, None))
+            watch(RunProgress(self._there, self._total, 0, None))
 
-    def __call__(self, state: Progress) -> None:
+    def __call__(self, state: RunProgress) -> None:
         if self._watch is not None and state.run is not None:
             done = self.trial * self._pairs + state.done
-            self._watch(Progress(done, self._total, done - self._there, state.run))
+            self._watch(RunProgress(done, self._total, done - self._there, state.run))

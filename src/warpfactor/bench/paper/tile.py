@@ -1,4 +1,4 @@
-"""Figure 2: LM with its curvature pooled over tiles of 1 to 10 voxels an axis."""
+"""Figure 2 of the paper: LM with its curvature averaged over tiles of 1 to 10 voxels along each axis."""
 
 from __future__ import annotations
 
@@ -6,52 +6,51 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from warpfactor.bench.paper import compare, draw
-from warpfactor.bench.paper.experiment import Experiment, Plan, Report
-from warpfactor.bench.paper.modes import lm
-from warpfactor.bench.paper.study import Study
+from warpfactor.bench.paper.methods import lm
+from warpfactor.bench.paper.study import Experiment, Findings, Study, StudyPlan
 from warpfactor.bench.run.method import Method
-from warpfactor.bench.run.run import Run
+from warpfactor.bench.run.record import Run
 from warpfactor.bench.score.accuracy import by_group_and_method, pair_table, values
-from warpfactor.bench.score.metric import CPU, SD_LOG_J
+from warpfactor.bench.score.measures import CPU, SD_LOG_J
 from warpfactor.bench.score.stats import summarize
-from warpfactor.bench.score.tables import Column, Table, Value
+from warpfactor.bench.score.tables import Table, TableColumn, Value
 
 SIZES = tuple(range(1, 11))
 
 
-def methods_of(plan: Plan) -> dict[int, Method]:
-    """LM by the edge of its tile; a tile of one voxel is the pointwise form."""
+def methods_of(plan: StudyPlan) -> dict[int, Method]:
+    """LM by edge length of the tile; a tile of one voxel is the pointwise form."""
     tiles = {k: {"deformable.descent": "tile", "deformable.descent.tile_size": k} for k in SIZES if k > 1}
     return {k: lm(plan, f"tile {k}", tiles.get(k)) for k in SIZES}
 
 
-def _run(study: Study) -> Report:
+def _run(study: Study) -> Findings:
     methods = methods_of(study.plan)
     runs = study.run(list(methods.values()), what=f"tiles of {SIZES[0]} to {SIZES[-1]} voxels")
     rows = _rows(runs, methods)
     tables = [pair_table(runs), _table(rows), *compare.failures([*study.lost, *runs])]
     notes = [
         "A tile is a window of k^d voxels around each voxel, off centre by half a voxel if k is even; k = 1 is the "
-        "pointwise form. Differences are from k = 1. The paper, on LUMIR: 0.8716 (SD 0.017) at k = 1, 0.009 less at "
-        "k = 2, down to 0.828 at k = 7 to 10, with the SD rising."
+        "pointwise form. Differences are relative to k = 1. The paper reports for LUMIR 0.8716 (SD 0.017) at k = 1, "
+        "0.009 less at k = 2, and 0.828 at k = 7 to 10 with a larger SD."
     ]
-    return Report(tables, notes, lambda path: _draw(rows, path), [*study.lost, *runs])
+    return Findings(tables, notes, lambda path: _draw(rows, path), [*study.lost, *runs])
 
 
 def _rows(runs: Sequence[Run], methods: Mapping[int, Method]) -> list[dict[str, Value]]:
     groups = by_group_and_method(runs)
     rows: list[dict[str, Value]] = []
     for group in dict.fromkeys(group for group, _ in groups):
-        metric = compare.metric_of(runs, group)
+        measure = compare.measure_of(runs, group)
         base = groups.get((group, methods[1].label), [])
         for k, method in methods.items():
             own = groups.get((group, method.label), [])
-            if metric is None or not own:
+            if measure is None or not own:
                 continue
-            found = summarize(values(own, metric))
-            row: dict[str, Value] = {"group": group, "figure": metric.title, "size": k, "count": found.count}
+            found = summarize(values(own, measure))
+            row: dict[str, Value] = {"group": group, "measure": measure.title, "size": k, "count": found.count}
             row |= {"mean": found.mean, "sd": found.sd}
-            row |= compare.difference(compare.paired(own, base, metric)) if k > 1 else {}
+            row |= compare.difference(compare.paired(own, base, measure)) if k > 1 else {}
             row |= {other.key: summarize(values(own, other)).mean for other in (SD_LOG_J, CPU)}
             rows.append(row)
     return rows
@@ -59,25 +58,25 @@ def _rows(runs: Sequence[Run], methods: Mapping[int, Method]) -> list[dict[str, 
 
 def _table(rows: Sequence[Mapping[str, Value]]) -> Table:
     columns = (
-        Column("group", "data"),
-        Column("figure", "figure"),
-        Column("size", "k"),
-        Column("count", "pairs"),
-        Column("mean", "mean", compare.DIGITS),
-        Column("sd", "SD", compare.DIGITS),
+        TableColumn("group", "data"),
+        TableColumn("measure", "measure"),
+        TableColumn("size", "k"),
+        TableColumn("count", "pairs"),
+        TableColumn("mean", "mean", compare.DIGITS),
+        TableColumn("sd", "SD", compare.DIGITS),
         *compare.DIFFERENCE,
-        *(Column(metric.key, metric.title, metric.digits) for metric in (SD_LOG_J, CPU)),
+        *(TableColumn(measure.key, measure.title, measure.digits) for measure in (SD_LOG_J, CPU)),
     )
     return Table("tiles", "Tile size", columns, tuple(rows)).without_empty_columns()
 
 
 def _draw(rows: Sequence[Mapping[str, Value]], path: Path) -> Path:
-    """Per group: mean, and mean plus and minus one SD, over the tile size."""
+    """For each group, plot mean and SD over the tile size."""
     groups = list(dict.fromkeys(str(row["group"]) for row in rows))
-    sheet = draw.Sheet(1, max(1, len(groups)))
+    sheet = draw.PanelGrid(1, max(1, len(groups)))
     for column, group in enumerate(groups):
         own = [row for row in rows if row["group"] == group]
-        axes = sheet.axes(0, column, title=group, x="tile size k", y=f"{own[0]['figure']}, mean and SD")
+        axes = sheet.axes(0, column, title=group, x="tile size k", y=f"{own[0]['measure']}, mean and SD")
         points = [(float(row["size"] or 0), float(row["mean"] or 0)) for row in own]
         sds = [float(row["sd"] or 0) for row in own]
         band = [(y - sd, y + sd) for (_, y), sd in zip(points, sds, strict=True)]
@@ -89,7 +88,7 @@ def _draw(rows: Sequence[Mapping[str, Value]], path: Path) -> Path:
 EXPERIMENT = Experiment(
     name="tile",
     title="Tile size",
-    question="Does pooling the curvature over a neighbourhood help, or does the pointwise form (k = 1) win?",
+    question="Does averaging the curvature over a neighbourhood help, or is the pointwise form (k = 1) better?",
     paper="figure 2",
     run=_run,
     check=lambda study: study.check(list(methods_of(study.plan).values())),

@@ -1,4 +1,4 @@
-"""Table 3: settings that were searched on one dataset, on the others, against a search of their own."""
+"""Table 3 of the paper: settings found on one dataset, applied to the others."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from warpfactor.bench.paper import compare, draw, published
-from warpfactor.bench.paper.experiment import Experiment, Report
-from warpfactor.bench.paper.modes import ADAM, DEFAULT, LM, adam, lm, ours
-from warpfactor.bench.paper.search import Search, method_with
-from warpfactor.bench.paper.study import Study
+from warpfactor.bench.paper.methods import ADAM, DEFAULT, LM, adam, lm, ours
+from warpfactor.bench.paper.search import SearchResult, method_with
+from warpfactor.bench.paper.study import Experiment, Findings, Study
 from warpfactor.bench.paper.tune import best_table, check, run_searches
-from warpfactor.bench.run.run import Run
+from warpfactor.bench.run.record import Run
 from warpfactor.bench.score.accuracy import by_case, by_group_and_method, pair_table, values
 from warpfactor.bench.score.stats import summarize
-from warpfactor.bench.score.tables import Column, Table, Value
+from warpfactor.bench.score.tables import Table, TableColumn, Value
 from warpfactor.errors import InputError
 from warpfactor.recipebook.plain import unknown
 
@@ -24,7 +23,7 @@ COMPARISONS = ((TRANSFER, TUNED), (TRANSFER, LM), (TRANSFER, ADAM), (TUNED, ADAM
 
 
 def source_of(study: Study) -> str:
-    """The group whose settings are transferred."""
+    """Name of the group whose settings are transferred."""
     groups = study.pairs.groups
     if study.plan.source is None:
         return groups[0]
@@ -36,14 +35,14 @@ def source_of(study: Study) -> str:
 def _check(study: Study) -> None:
     if len(study.pairs.groups) < 2:
         raise InputError(
-            f"The data has one dataset, {study.pairs.groups[0]}; a transfer needs two. Give --data several times."
+            f"A transfer needs two datasets, but there is only {study.pairs.groups[0]}; give --data several times."
         )
     source_of(study)
     check(study)
     study.check([adam(study.plan), ours(study.plan)])
 
 
-def _run(study: Study) -> Report:
+def _run(study: Study) -> Findings:
     searches = {found.group: found for found in run_searches(study)}
     source = searches[source_of(study)]
     if not source.trials:
@@ -60,14 +59,14 @@ def _run(study: Study) -> Report:
         *compare.failures(everything),
     ]
     notes = [
-        f"`{TRANSFER}` has the settings that were best on {source.group}, `{TUNED}` those that were best on the data "
-        f"itself, judged on the same pairs, so it is a ceiling; `{LM}` has the paper's numbers."
+        f"`{TRANSFER}` has the settings that were best on {source.group}. `{TUNED}` has those that were best on the "
+        f"same pairs, which is an upper bound. `{LM}` has the paper's settings."
     ]
-    return Report(tables, notes, lambda path: _draw(runs, source.group, path), everything)
+    return Findings(tables, notes, lambda path: _draw(runs, source.group, path), everything)
 
 
-def _runs(study: Study, found: Search, source: Search) -> list[Run]:
-    """All methods on the pairs of a search; where settings coincide nothing is run twice."""
+def _runs(study: Study, found: SearchResult, source: SearchResult) -> list[Run]:
+    """Run all methods on the pairs of a search; methods with equal settings share a run."""
     methods = [
         adam(study.plan),
         lm(study.plan),
@@ -79,7 +78,7 @@ def _runs(study: Study, found: Search, source: Search) -> list[Run]:
 
 
 def _transferred(runs: Sequence[Run], source: str) -> list[Run]:
-    """Without the source's own settings on the source, which are its tuned ones."""
+    """Leave out the transfer from the source to itself, which equals its tuned settings."""
     return [run for run in runs if (run.group, run.method) != (source, TRANSFER)]
 
 
@@ -88,28 +87,28 @@ def _table(runs: Sequence[Run], source: str) -> Table:
     groups = by_group_and_method(runs)
     rows: list[dict[str, Value]] = []
     for group in dict.fromkeys(group for group, _ in groups):
-        metric = compare.metric_of(runs, group)
-        if metric is None:
+        measure = compare.measure_of(runs, group)
+        if measure is None:
             continue
-        row: dict[str, Value] = {"group": group, "figure": metric.title}
+        row: dict[str, Value] = {"group": group, "measure": measure.title}
         row["count"] = max(len(own) for (name, _), own in groups.items() if name == group)
-        row |= {method: summarize(values(groups.get((group, method), ()), metric)).mean for method in METHODS}
+        row |= {method: summarize(values(groups.get((group, method), ()), measure)).mean for method in METHODS}
         rows.append({**row, TRANSFER: None} if group == source else row)
-    head = (Column("group", "data"), Column("figure", "figure"), Column("count", "pairs"))
-    columns = (*head, *(Column(method, method, compare.DIGITS) for method in METHODS))
+    head = (TableColumn("group", "data"), TableColumn("measure", "measure"), TableColumn("count", "pairs"))
+    columns = (*head, *(TableColumn(method, method, compare.DIGITS) for method in METHODS))
     return Table("transfer", f"Settings of {source} on other data", columns, tuple(rows))
 
 
 def _draw(runs: Sequence[Run], source: str, path: Path) -> Path:
-    """Per target: each method against Adam, pair by pair."""
+    """For each target dataset, plot the methods against Adam, pair by pair."""
     groups = [group for group in dict.fromkeys(run.group for run in runs if run.done) if group != source]
-    sheet = draw.Sheet(1, max(1, len(groups)))
+    sheet = draw.PanelGrid(1, max(1, len(groups)))
     for column, group in enumerate(groups):
-        metric = compare.metric_of(runs, group)
-        if metric is None:
+        measure = compare.measure_of(runs, group)
+        if measure is None:
             continue
-        own = {m: by_case([r for r in runs if (r.group, r.method) == (group, m) and r.done], metric) for m in METHODS}
-        axes = sheet.axes(0, column, title=group, x=f"{ADAM}, {metric.title}", y=f"other, {draw.named(metric)}")
+        own = {m: by_case([r for r in runs if (r.group, r.method) == (group, m) and r.done], measure) for m in METHODS}
+        axes = sheet.axes(0, column, title=group, x=f"{ADAM}, {measure.title}", y=f"other, {measure.axis_title}")
         for number, method in enumerate(METHODS[1:], start=1):
             both = [case for case in own[method] if case in own[ADAM]]
             draw.cloud(axes, number, method, [(own[ADAM][case], own[method][case]) for case in both])
@@ -120,7 +119,7 @@ def _draw(runs: Sequence[Run], source: str, path: Path) -> Path:
 EXPERIMENT = Experiment(
     name="transfer",
     title="Transfer of settings between datasets",
-    question="Do settings that were searched on one dataset serve the others as well as a search of their own?",
+    question="Are settings found on one dataset as good for another dataset as settings found on that dataset itself?",
     paper="table 3",
     run=_run,
     options=frozenset({"iterations", "start", "trials", "seed", "source"}),

@@ -1,4 +1,4 @@
-"""The paper's search for λ₀, μ⁺ and μ⁻, on each dataset by itself: the best settings, and how flat it is there."""
+"""Section 3.2 of the paper: search of λ₀, μ⁺ and μ⁻ on each dataset separately."""
 
 from __future__ import annotations
 
@@ -6,30 +6,29 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from warpfactor.bench.paper import compare, draw
-from warpfactor.bench.paper.experiment import Experiment, Report
-from warpfactor.bench.paper.modes import DAMPING
-from warpfactor.bench.paper.search import SPACE, Search, check_optuna, method_with, search
-from warpfactor.bench.paper.study import Study
-from warpfactor.bench.run.run import Run
-from warpfactor.bench.score.tables import Column, Table, Value
+from warpfactor.bench.paper.methods import DAMPING
+from warpfactor.bench.paper.search import SPACE, SearchResult, check_optuna, method_with, search
+from warpfactor.bench.paper.study import Experiment, Findings, Study
+from warpfactor.bench.run.record import Run
+from warpfactor.bench.score.tables import Table, TableColumn, Value
 
 SYMBOLS = {"initial": "λ₀", "increase": "μ⁺", "decrease": "μ⁻"}
-BEST, FIRST = "best of the search", "paper's numbers"
-LEADERS = 5  # trials whose settings show how flat the optimum is
+BEST, FIRST = "best of the search", "paper's settings"
+LEADERS = 5  # best trials whose settings show how flat the optimum is
 
 
-def run_searches(study: Study) -> list[Search]:
-    """A search on every group."""
+def run_searches(study: Study) -> list[SearchResult]:
+    """Search on every group."""
     return [search(study, group) for group in study.pairs.groups]
 
 
 def check(study: Study) -> None:
-    """InputError if there is no Optuna, or LM cannot run here."""
+    """Raise an InputError if Optuna is not installed or LM cannot run."""
     check_optuna()
     study.check([method_with(study, DAMPING, FIRST)])
 
 
-def _run(study: Study) -> Report:
+def _run(study: Study) -> Findings:
     searches = run_searches(study)
     runs = [run for found in searches if found.trials for run in _best_runs(study, found)]
     lost = [run for found in searches for run in found.runs if not run.done]
@@ -37,53 +36,57 @@ def _run(study: Study) -> Report:
     tables = [
         trial_table(searches),
         best_table(searches),
-        compare.difference_table(runs, [(BEST, FIRST)], title="The best settings against the paper's, same pairs"),
+        compare.difference_table(runs, [(BEST, FIRST)], title="Best settings minus the paper's, on the same pairs"),
         *compare.failures(everything),
     ]
     ranges = ", ".join(f"{SYMBOLS[name]} {low:g} to {high:g}" for name, (low, high, _) in SPACE.items())
     notes = [
-        f"Optuna's TPE within {ranges}; the first trial has the paper's numbers. A search is judged on the pairs it "
-        "was made on, as in the paper, so its best mean is too good. The settings of the best trials, at most "
-        f"{LEADERS}, show how flat the optimum is. The paper finds μ⁺ of 1.5 to 2.0 and μ⁻ of about 0.97 to 0.98 on "
-        "all four of its datasets."
+        f"Search by Optuna's TPE sampler within {ranges}; the first trial has the paper's settings. As in the paper, a "
+        "search is evaluated on the same pairs that it was made on, so its best mean is optimistic. The ranges of the "
+        f"best trials (at most {LEADERS}) show how flat the optimum is. The paper finds μ⁺ of 1.5 to 2.0 and μ⁻ of "
+        "about 0.97 to 0.98 on all four of its datasets."
     ]
-    return Report([table for table in tables if table.rows], notes, lambda path: _draw(searches, path), everything)
+    return Findings([table for table in tables if table.rows], notes, lambda path: _draw(searches, path), everything)
 
 
-def _best_runs(study: Study, found: Search) -> list[Run]:
+def _best_runs(study: Study, found: SearchResult) -> list[Run]:
     methods = [method_with(study, DAMPING, FIRST), method_with(study, found.best.settings, BEST)]
     return study.run(methods, found.cases)
 
 
-def trial_table(searches: Sequence[Search]) -> Table:
+def trial_table(searches: Sequence[SearchResult]) -> Table:
     """Every trial."""
     columns = (
-        Column("group", "data"),
-        Column("trial", "trial"),
-        *(Column(name, symbol, 5) for name, symbol in SYMBOLS.items()),
-        Column("figure", "figure"),
-        Column("mean", "mean", compare.DIGITS),
-        Column("reason", "failed"),
+        TableColumn("group", "data"),
+        TableColumn("trial", "trial"),
+        *(TableColumn(name, symbol, 5) for name, symbol in SYMBOLS.items()),
+        TableColumn("measure", "measure"),
+        TableColumn("mean", "mean", compare.DIGITS),
+        TableColumn("reason", "failed"),
     )
     rows: list[dict[str, Value]] = []
     for found in searches:
         for trial in found.trials:
             row: dict[str, Value] = {"group": found.group, "trial": trial.number, **trial.settings}
-            row |= {"figure": found.metric.title if found.metric else None, "mean": trial.mean, "reason": trial.reason}
+            row |= {
+                "measure": found.measure.title if found.measure else None,
+                "mean": trial.mean,
+                "reason": trial.reason,
+            }
             rows.append(row)
     return Table("trials", "Every trial", columns, tuple(rows)).without_empty_columns()
 
 
-def best_table(searches: Sequence[Search]) -> Table:
-    """Per group: the best settings, what they gain on the same pairs, and what the next best look like."""
+def best_table(searches: Sequence[SearchResult]) -> Table:
+    """Best settings by group, their gain on the same pairs, and the range of the next best settings."""
     rows: list[dict[str, Value]] = []
-    most = 0  # leaders of any search: fewer than LEADERS if there were fewer trials
+    most = 0  # number of best trials that are shown; fewer than LEADERS if there were fewer trials
     for found in searches:
-        if found.metric is None or not found.trials:
+        if found.measure is None or not found.trials:
             continue
         best, leaders = found.best, found.ranked[:LEADERS]
         most = max(most, len(leaders))
-        row: dict[str, Value] = {"group": found.group, "figure": found.metric.title, "count": len(found.cases)}
+        row: dict[str, Value] = {"group": found.group, "measure": found.measure.title, "count": len(found.cases)}
         row |= {"trials": len(found.trials), "trial": best.number, **best.settings}
         row |= {"mean": best.mean, "first": found.trials[0].mean}
         for name in SYMBOLS:
@@ -91,28 +94,28 @@ def best_table(searches: Sequence[Search]) -> Table:
             row[f"{name}_leaders"] = f"{min(near):.3g} to {max(near):.3g}"
         rows.append(row)
     columns = (
-        Column("group", "data"),
-        Column("figure", "figure"),
-        Column("count", "pairs"),
-        Column("trials", "trials"),
-        Column("trial", "best trial"),
-        *(Column(name, symbol, 4) for name, symbol in SYMBOLS.items()),
-        Column("mean", "its mean", compare.DIGITS),
-        Column("first", "mean with the paper's numbers", compare.DIGITS),
-        *(Column(f"{name}_leaders", f"{symbol} of the best {most}") for name, symbol in SYMBOLS.items()),
+        TableColumn("group", "data"),
+        TableColumn("measure", "measure"),
+        TableColumn("count", "pairs"),
+        TableColumn("trials", "trials"),
+        TableColumn("trial", "best trial"),
+        *(TableColumn(name, symbol, 4) for name, symbol in SYMBOLS.items()),
+        TableColumn("mean", "its mean", compare.DIGITS),
+        TableColumn("first", "mean with the paper's settings", compare.DIGITS),
+        *(TableColumn(f"{name}_leaders", f"{symbol} of the best {most}") for name, symbol in SYMBOLS.items()),
     )
     return Table("best", "Best settings", columns, tuple(rows))
 
 
-def _draw(searches: Sequence[Search], path: Path) -> Path:
-    """Per group a row of panels: the mean of each trial over each setting."""
-    shown = [found for found in searches if found.metric is not None and found.trials]
-    sheet = draw.Sheet(max(1, len(shown)), len(SYMBOLS))
+def _draw(searches: Sequence[SearchResult], path: Path) -> Path:
+    """For each group, plot the mean of each trial over each setting."""
+    shown = [found for found in searches if found.measure is not None and found.trials]
+    sheet = draw.PanelGrid(max(1, len(shown)), len(SYMBOLS))
     for line, found in enumerate(shown):
-        if found.metric is None:
+        if found.measure is None:
             continue
         for column, (name, symbol) in enumerate(SYMBOLS.items()):
-            axes = sheet.axes(line, column, title=f"{found.group}: {symbol}", x=symbol, y=draw.named(found.metric))
+            axes = sheet.axes(line, column, title=f"{found.group}: {symbol}", x=symbol, y=found.measure.axis_title)
             done = [trial for trial in found.trials if not trial.reason]
             draw.cloud(axes, 0, "trial", [(t.settings[name], t.mean) for t in done])
             draw.cloud(axes, 1, FIRST, [(t.settings[name], t.mean) for t in done if t.number == 0])
@@ -126,7 +129,7 @@ def _draw(searches: Sequence[Search], path: Path) -> Path:
 
 EXPERIMENT = Experiment(
     name="tune",
-    title="Search for the damping's settings",
+    title="Search of the damping settings",
     question="Which settings are best on each dataset, and how much better than the paper's are they?",
     paper="section 3.2",
     run=_run,

@@ -1,4 +1,4 @@
-"""Other tools, run end to end from native files with the settings people use; a new one is a file and a line here."""
+"""Other registration tools, run from native files with their usual settings. A new tool is one module and one entry."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
-"""ANTs through antspyx: the stages of its scripts antsRegistrationSyN and antsRegistrationSyNQuick."""
+"""ANTs, through antspyx: the stages of the scripts antsRegistrationSyN and antsRegistrationSyNQuick."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from warpfactor.bench.peers.base import Peer, load
-from warpfactor.bench.run.outcome import Outcome, Task
+from warpfactor.bench.run.task import Task, TaskResult
 from warpfactor.io import read_transform
 
 
-def _run(task: Task) -> Outcome:
+def _run(task: Task) -> TaskResult:
     ants = load("ants")
     case, how = task.case, task.settings
     fixed, moving = (ants.image_read(str(path)) for path in (case.fixed, case.moving))
@@ -22,7 +22,7 @@ def _run(task: Task) -> Outcome:
         **_masks(ants, task),
     )
     files = list(found["fwdtransforms"])
-    return Outcome(lambda: read_transform(files, source="fixed", target="moving"))
+    return TaskResult(lambda: read_transform(files, source="fixed", target="moving"))
 
 
 def _masks(ants: Any, task: Task) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Peer: another tool, how to run it, and whether it is here."""
+"""Description of another registration tool."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from warpfactor.bench.run.outcome import Outcome, Task
+from warpfactor.bench.run.task import Task, TaskResult
 from warpfactor.errors import InputError
 
 
@@ -18,13 +18,13 @@ class Peer:
     """Another registration tool.
 
     Attributes:
-        name: as a method.
-        description: one line.
-        module: what is imported.
-        package: what is installed, and named in messages.
-        settings: defaults; a method may change them by name.
-        run: registers; called in a process of its own.
-        takes_masks: whether it can.
+        name: Name as a method.
+        description: Description in one line.
+        module: Module to import.
+        package: Package to install.
+        settings: Default settings, which a method may change by name.
+        run: Performs the registration; called in a process of its own.
+        takes_masks: Whether the tool supports masks.
     """
 
     name: str
@@ -32,21 +32,22 @@ class Peer:
     module: str
     package: str
     settings: Mapping[str, Any]
-    run: Callable[[Task], Outcome]
+    run: Callable[[Task], TaskResult]
     takes_masks: bool = True
 
     def check(self) -> None:
-        """InputError if the tool is not installed."""
+        """Raise an InputError if the tool is not installed."""
         if importlib.util.find_spec(self.module) is None:
             raise InputError(
                 f"Method {self.name!r} needs {self.package}, which is not installed; "
-                "in the clone: pip install '.[peers]'."
+                "install it in the clone with: pip install '.[peers]'."
             )
 
     def version(self) -> str:
+        """Installed version of the package."""
         return importlib.metadata.version(self.package)
 
 
 def load(module: str) -> Any:
-    """A module of a peer; their functions carry no types."""
+    """Import a module that has no type annotations."""
     return importlib.import_module(module)

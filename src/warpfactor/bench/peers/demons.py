@@ -1,7 +1,7 @@
-"""SimpleITK's fast symmetric forces demons after SimpleITK's affine by mutual information, both coarse to fine.
+"""SimpleITK: affine registration with mutual information, then demons with fast symmetric forces.
 
-Demons compares intensities on one grid, so its moving image is resampled by the affine, once, and matched in histogram.
-The transform that comes out is warp and then affine, through which labels and points go at once, as for every method.
+Demons compares intensities on one grid, so the moving image is resampled by the affine once, and its histogram is
+matched. The result is the warp followed by the affine, as for every method.
 """
 
 from __future__ import annotations
@@ -9,25 +9,25 @@ from __future__ import annotations
 from typing import Any
 
 from warpfactor.bench.peers.base import Peer
-from warpfactor.bench.run.outcome import Outcome, Task
+from warpfactor.bench.run.task import Task, TaskResult
 from warpfactor.geometry import itk
 from warpfactor.geometry.itk import sitk
 from warpfactor.geometry.transform import Affine, Chain, Warp
 
 _SETTINGS = {"iterations": "100x50x25", "sigma": 1.5, "shrink": "4x2x1", "affine_iterations": 200, "seed": 1}
-_BINS, _SHARE = 32, 0.2  # of the affine's mutual information: histogram bins, voxels looked at
-_FEW = 20_000  # voxels: of so few all are looked at, for at the coarsest level a fifth of a slice fills no histogram
-_MATCH = (256, 15)  # histogram matching: levels, points
+_BINS, _SHARE = 32, 0.2  # mutual information of the affine: histogram bins, fraction of sampled voxels
+_FEW = 20_000  # voxels below which all are sampled; a fifth of a small slice would not fill the histogram
+_MATCH = (256, 15)  # histogram matching: number of levels and of match points
 
 
-def _run(task: Task) -> Outcome:
+def _run(task: Task) -> TaskResult:
     sitk.ProcessObject.SetGlobalDefaultNumberOfThreads(task.threads)
     fixed, moving = (sitk.ReadImage(str(path), sitk.sitkFloat32) for path in (task.case.fixed, task.case.moving))
     affine = _affine(fixed, moving, task.settings)
     near = sitk.Resample(moving, fixed, affine, sitk.sitkLinear, 0.0)
     near = sitk.HistogramMatching(near, fixed, *_MATCH, True)
     field = _demons(fixed, near, task.settings)
-    return Outcome(lambda: _transform(field, affine))
+    return TaskResult(lambda: _transform(field, affine))
 
 
 def _transform(field: Any, affine: Any) -> Chain:
@@ -39,7 +39,7 @@ def _transform(field: Any, affine: Any) -> Chain:
 
 
 def _affine(fixed: Any, moving: Any, how: Any) -> Any:
-    """An affine about the centre, from centres of mass, by Mattes mutual information over three levels."""
+    """Affine from centres of mass, with Mattes mutual information on three levels."""
     ndim = fixed.GetDimension()
     start = sitk.CenteredTransformInitializer(
         fixed, moving, sitk.AffineTransform(ndim), sitk.CenteredTransformInitializerFilter.MOMENTS
@@ -60,7 +60,7 @@ def _affine(fixed: Any, moving: Any, how: Any) -> Any:
 
 
 def _demons(fixed: Any, near: Any, how: Any) -> Any:
-    """Displacement in LPS mm on the fixed grid, found coarse to fine."""
+    """Displacement in LPS millimetres on the fixed grid, from coarse to fine."""
     method = sitk.FastSymmetricForcesDemonsRegistrationFilter()
     method.SetStandardDeviations(float(how["sigma"]))
     field = None

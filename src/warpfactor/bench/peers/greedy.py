@@ -1,8 +1,8 @@
-"""Greedy (picsl_greedy): affine and greedy diffeomorphic stage by its command line, in this process.
+"""Greedy (picsl_greedy): affine and greedy diffeomorphic registration, called in this process.
 
-Its affine is RAS millimetres in a text file; its warp is LPS millimetres and rounded to a tenth of a voxel unless
-`-wp 0` is given. Both map fixed to moving, the warp first. The affine starts from a random jitter; with a seed it is
-the same every time.
+Greedy writes the affine in RAS millimetres as text, and the warp in LPS millimetres, rounded to a tenth of a voxel
+unless `-wp 0` is given. Both map from fixed to moving; the warp comes first. The affine starts from a random jitter,
+so a seed is set.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from warpfactor.bench.peers.base import Peer, load
-from warpfactor.bench.run.outcome import Outcome, Task
+from warpfactor.bench.run.task import Task, TaskResult
 from warpfactor.errors import InputError
 from warpfactor.geometry.grid import RAS_TO_LPS, Matrix
 from warpfactor.geometry.itk import sitk
@@ -30,13 +30,13 @@ _SETTINGS = {
 }
 
 
-def _run(task: Task) -> Outcome:
+def _run(task: Task) -> TaskResult:
     case, how, tool = task.case, task.settings, load("picsl_greedy")
     ndim = _dimension(case.fixed)
     affine, warp = task.scratch / "affine.mat", task.scratch / "warp.nii"
     for path in (*case.files().values(), task.scratch):
         if " " in str(path):
-            raise InputError(f"{path}: Greedy's interface splits paths at spaces; use a folder without them.")
+            raise InputError(f"{path}: Greedy splits paths at spaces; use a folder without spaces in its name.")
     greedy = tool.Greedy2D() if ndim == 2 else tool.Greedy3D()
     pair = f"-d {ndim} -threads {task.threads} -seed {how['seed']} -V 0 -i {case.fixed} {case.moving} {_masks(task)}"
     greedy.execute(
@@ -47,7 +47,7 @@ def _run(task: Task) -> Outcome:
         f"{pair} -m {_metric(how['metric'], how['radius'], ndim)} -it {affine} -n {how['iterations']} "
         f"-s {how['sigma']} -wp 0 -o {warp}"
     )
-    return Outcome(lambda: _transform(warp, affine, ndim))
+    return TaskResult(lambda: _transform(warp, affine, ndim))
 
 
 def _transform(warp: Path, affine: Path, ndim: int) -> Chain:
@@ -55,7 +55,7 @@ def _transform(warp: Path, affine: Path, ndim: int) -> Chain:
 
 
 def _dimension(path: Path) -> int:
-    """2 or 3, from the header."""
+    """Dimension of an image, 2 or 3, from its header."""
     reader = sitk.ImageFileReader()
     reader.SetFileName(str(path))
     reader.ReadImageInformation()
@@ -63,7 +63,7 @@ def _dimension(path: Path) -> int:
 
 
 def _metric(name: str, radius: int, ndim: int) -> str:
-    """Window metrics have a radius along every axis."""
+    """Option for a metric; window metrics have a radius along every axis."""
     return f"{name} {'x'.join([str(radius)] * ndim)}" if name in ("NCC", "WNCC") else name
 
 
@@ -73,7 +73,7 @@ def _masks(task: Task) -> str:
 
 
 def _lps(ras: Matrix) -> Matrix:
-    """4x4 in LPS from Greedy's 4x4 or, in 2-D, 3x3 in RAS."""
+    """4x4 matrix in LPS from Greedy's matrix in RAS, which is 4x4 or, in 2-D, 3x3."""
     matrix = np.eye(4)
     ndim = len(ras) - 1
     matrix[:ndim, :ndim], matrix[:ndim, 3] = ras[:ndim, :ndim], ras[:ndim, ndim]

@@ -1,1 +1,1 @@
-"""How: methods, workers, and runs that can be resumed."""
+"""Running methods on cases, each run in a process of its own; benchmarks can be interrupted and resumed."""

@@ -1,4 +1,4 @@
-"""The machine and the versions that figures were measured on."""
+"""The machine on which a benchmark runs: processor, memory, versions, system load, environment of child processes."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from pathlib import Path
 from warpfactor.registration.resources import versions
 
 _CPUINFO = Path("/proc/cpuinfo")
+_THREAD_VARIABLES = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS")
 
 
 def describe() -> dict[str, str | int | float]:
-    """Processor, cores, memory, system and versions, as plain data; no name of the machine."""
+    """Processor, number of cores, memory, and versions of system and packages. The host name is not included."""
     found: dict[str, str | int | float] = {"processor": _processor(), "cores": cores()}
     memory = _memory_gb()
     return {**found, **({"memory_gb": memory} if memory else {}), **versions()}
 
 
 def sentence() -> str:
-    """One line for the head of a table."""
+    """Description of the machine in one line, for the head of a page."""
     found = describe()
     memory = f", {found['memory_gb']:g} GB" if "memory_gb" in found else ""
     return (
@@ -29,8 +30,18 @@ def sentence() -> str:
 
 
 def cores() -> int:
-    """Processors this process may use."""
+    """Number of processor cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def load() -> float:
+    """System load, averaged over the last minute; 0 where the system does not report it."""
+    return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+
+
+def environment(threads: int) -> dict[str, str]:
+    """Environment variables for a child process in which every library uses at most this number of threads."""
+    return {**os.environ, **dict.fromkeys(_THREAD_VARIABLES, str(threads))}
 
 
 def _processor() -> str:
@@ -46,14 +57,3 @@ def _memory_gb() -> float | None:
         return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30), 1)
     except (AttributeError, ValueError, OSError):
         return None
-
-
-def load() -> float:
-    """Processes that wanted a processor in the last minute, on average; 0 where the system does not tell."""
-    return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-
-
-def environment(threads: int) -> dict[str, str]:
-    """The environment of a process in which every library keeps to its threads, from its import on."""
-    names = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS")
-    return {**os.environ, **dict.fromkeys(names, str(threads))}

@@ -1,11 +1,11 @@
-"""Methods: named ways to register a case, written so that a shell needs no quotes.
+"""Methods: named ways to register a case, in a notation that needs no quotes in a shell.
 
 default                                           a recipe, or a recipe file
-default+deformable.iterations=100,50,20           with settings changed
-adam=default+deformable.descent=adam              with a label of its own
+default+deformable.iterations=100,50,20           a recipe with changed settings
+smooth=default+deformable.sigma_warp=1.0          the same with a label
 own                                               the recipe that the dataset names for each case
 greedy  ants-synquick  ants-syn  demons           other tools, if they are installed
-long=greedy+iterations=100x100x50                 with their settings changed
+long=greedy+iterations=100x100x50                 another tool with changed settings
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from warpfactor.bench.data.dataset import Case
+from warpfactor.bench.data.dataset import BenchCase
 from warpfactor.bench.peers import PEERS
-from warpfactor.bench.run.outcome import Outcome, Task
+from warpfactor.bench.run.task import Task, TaskResult
 from warpfactor.errors import InputError
 from warpfactor.recipebook.files import recipe as find_recipe
 from warpfactor.recipebook.files import recipes
@@ -30,13 +30,13 @@ OURS, OWN = "warpfactor", "own"
 
 @dataclass(frozen=True)
 class Method:
-    """A way to register.
+    """A registration method with its settings.
 
     Attributes:
-        label: its name in tables; unique in a benchmark.
-        base: name or file of a recipe, `own`, or a peer.
-        changes: settings that differ from the base's, by name.
-        recipe: instead of a base, a recipe made in Python.
+        label: Name in tables; unique within a benchmark.
+        base: Name or file of a recipe, "own", or the name of another tool.
+        changes: Settings that differ from those of the base, by name.
+        recipe: A recipe object that replaces the base.
     """
 
     label: str
@@ -46,19 +46,19 @@ class Method:
 
     @property
     def tool(self) -> str:
-        """`warpfactor`, or the peer."""
+        """Name of the tool: "warpfactor", or another tool."""
         return self.base if self.base in PEERS else OURS
 
-    def settings_for(self, case: Case) -> dict[str, Any]:
-        """All settings as plain data: what decides the result, besides the files."""
+    def settings_for(self, case: BenchCase) -> dict[str, Any]:
+        """All settings as plain data; together with the files they determine the result."""
         if self.base in PEERS:
             return {**PEERS[self.base].settings, **self.changes}
         base = self.recipe or find_recipe(case.recipe if self.base == OWN else self.base)
         plain = base.replace(self.changes).to_dict()
         return {name: part for name, part in plain.items() if name not in ("name", "description")}
 
-    def check(self, cases: Sequence[Case], *, masks: bool = False) -> None:
-        """InputError if it cannot run here: unknown settings, a recipe that does not exist, a peer not installed."""
+    def check(self, cases: Sequence[BenchCase], *, masks: bool = False) -> None:
+        """Raise an InputError for unknown settings, an unknown recipe, or a tool that is not installed."""
         if self.base not in PEERS:
             for case in {case.recipe: case for case in cases}.values():
                 self.settings_for(case)
@@ -69,24 +69,24 @@ class Method:
             if name not in peer.settings:
                 raise unknown(f"setting of {self.base}", name, peer.settings)
         if masks and not peer.takes_masks:
-            raise InputError(f"Method {self.label!r} takes no masks; leave it out, or register without masks.")
+            raise InputError(f"Method {self.label!r} does not support masks; leave it out, or register without masks.")
 
 
 def parse_methods(text: str) -> tuple[Method, ...]:
-    """Methods separated by commas; see the top of this file."""
+    """Parse a list of methods separated by commas, in the notation described at the top of this module."""
     methods = tuple(parse_method(part) for part in _split(text))
     labels = [method.label for method in methods]
     for label in labels:
         if labels.count(label) > 1:
-            raise InputError(f"Two methods are called {label!r}; give one of them a label, LABEL={label}+...")
+            raise InputError(f"Two methods have the label {label!r}; give one of them another label, LABEL={label}+...")
     if not methods:
-        raise InputError("No method was named; for instance default,fast,greedy.")
+        raise InputError("No method was given; an example is default,fast,greedy.")
     return methods
 
 
 def parse_method(text: str) -> Method:
-    """One method."""
-    head, *settings = re.split(r"\+(?=[a-z])", text.strip())  # not the plus of 1e+5
+    """Parse one method."""
+    head, *settings = re.split(r"\+(?=[a-z])", text.strip())  # but not at the plus sign of 1e+5
     label, sign, base = head.partition("=")
     base = base.strip() if sign else head
     if not base or (sign and not label.strip()):
@@ -95,7 +95,7 @@ def parse_method(text: str) -> Method:
     for entry in settings:
         name, equals, value = entry.partition("=")
         if not equals:
-            raise InputError(f"Method {text!r}: {entry!r} is no setting; write NAME=VALUE after each plus sign.")
+            raise InputError(f"Method {text!r}: {entry!r} is not a setting; write NAME=VALUE after each plus sign.")
         changes[name.strip()] = _value(value.strip(), as_text=base in PEERS)
     method = Method(label.strip() if sign else text.strip(), base, changes)
     if base not in (*PEERS, OWN) and not base.lower().endswith((".toml", ".json")) and "/" not in base:
@@ -103,12 +103,12 @@ def parse_method(text: str) -> Method:
     return method
 
 
-def run_task(tool: str, task: Task) -> Outcome:
+def run_task(tool: str, task: Task) -> TaskResult:
     """Register with a tool; called in a process of its own."""
     return _run_ours(task) if tool == OURS else PEERS[tool].run(task)
 
 
-def _run_ours(task: Task) -> Outcome:
+def _run_ours(task: Task) -> TaskResult:
     import warpfactor as wf
 
     fixed_mask, moving_mask = task.mask_files()
@@ -121,11 +121,11 @@ def _run_ours(task: Task) -> Outcome:
         initial=task.initial,
         threads=task.threads,
     )
-    return Outcome(lambda: found.transform, {"stages": [_stage(stage) for stage in found.history]})
+    return TaskResult(lambda: found.transform, {"stages": [_stage(stage) for stage in found.history]})
 
 
 def _stage(stage: Any) -> dict[str, Any]:
-    """What a benchmark wants to know of a stage."""
+    """Summary of a stage for the record of a run."""
     plain = {
         "name": stage.name,
         "cost_before": stage.cost_before,
@@ -148,7 +148,7 @@ def _known(base: str) -> None:
 
 
 def _split(text: str) -> list[str]:
-    """At commas; a piece that is a number belongs to the list before it, as in iterations=60,30,10."""
+    """Split at commas, except within lists of numbers such as iterations=60,30,10."""
     pieces: list[str] = []
     for piece in text.split(","):
         if pieces and re.fullmatch(r"\s*\[?-?[\d.]+(e[+-]?\d+)?\]?\s*", piece):
@@ -159,7 +159,7 @@ def _split(text: str) -> list[str]:
 
 
 def _value(text: str, *, as_text: bool) -> Any:
-    """A number, a list of numbers, true, false or a word."""
+    """Parse a number, a list of numbers, true, false, or a word."""
     if as_text:
         return text
     try:

@@ -1,4 +1,4 @@
-"""Processes of a benchmark: ending one with all that it started, and keeping two benchmarks off the same run."""
+"""Child processes of a benchmark: end one with its children, and keep two benchmarks from making the same run."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-_PATIENCE_S = 0.2  # between two looks at a run that another process makes
+_POLL_SECONDS = 0.2  # while waiting for a run that another process makes
 
 
 def end(process: subprocess.Popen[str]) -> None:
-    """Kill a process that leads a session of its own, and its children with it."""
+    """Kill a process that was started in a session of its own, together with its children."""
     if process.poll() is not None:
         return
     if hasattr(os, "killpg"):
@@ -26,18 +26,19 @@ def end(process: subprocess.Popen[str]) -> None:
 
 @contextmanager
 def claimed(what: Path, stopped: Callable[[], bool]) -> Iterator[None]:
-    """Keep other processes from making the same thing meanwhile; waits while one of them makes it.
+    """Hold a lock that other processes respect; wait while another process holds it.
 
-    A claim ends with its process, however that ends. Where the system or the disk knows no locks there are no claims.
+    The lock is released when its process ends, for whatever reason. Where the system or the file system does not
+    support locks, the block runs without one.
 
     Args:
-        what: a name in a folder that they share.
-        stopped: asked while waiting; what follows goes on without the claim if it is true.
+        what: Path that identifies the run, in a folder that the processes share.
+        stopped: Called repeatedly while waiting; if it returns True, the block runs without the lock.
     """
     place = what.with_name(f".{what.name}.lock")
     descriptor = _take(place)
     while descriptor is None and not stopped():
-        time.sleep(_PATIENCE_S)
+        time.sleep(_POLL_SECONDS)
         descriptor = _take(place)
     try:
         yield
@@ -48,7 +49,7 @@ def claimed(what: Path, stopped: Callable[[], bool]) -> Iterator[None]:
 
 
 def _take(place: Path) -> int | None:
-    """Descriptor of a locked file; None if another process has it, -1 if there are no locks here."""
+    """Descriptor of the locked file; None if another process holds the lock, -1 if locks are not supported."""
     try:
         import fcntl
     except ImportError:  # Windows
@@ -60,7 +61,7 @@ def _take(place: Path) -> int | None:
             return descriptor
     except BlockingIOError:
         pass
-    except OSError:  # a network disk without locks
+    except OSError:  # a network file system without locks
         os.close(descriptor)
         return -1
     os.close(descriptor)
@@ -68,7 +69,7 @@ def _take(place: Path) -> int | None:
 
 
 def _is_at(descriptor: int, place: Path) -> bool:
-    """Whether the open file is still the one at its place: its last owner may just have removed it."""
+    """Whether the open file still exists under its name; the previous holder may just have removed it."""
     with suppress(FileNotFoundError):
         return os.path.samestat(os.fstat(descriptor), place.stat())
     return False

@@ -1,8 +1,8 @@
-"""The runner: every case with every method, each in a fresh process, and a folder from which it can go on.
+"""Run every method on every case, each run in a fresh process, and keep the records in a folder.
 
-The folder holds one file per run. What is there already is not run again; a run that failed is recorded with its reason
-and does not stop the others. Stopping the runner, by Ctrl-C or otherwise, stops its processes; the next start goes on
-from the folder. Two runners may share a folder: one waits for the run that the other makes and takes it.
+The folder holds one file per run. Runs that exist are not repeated, so an interrupted benchmark resumes where it
+stopped. A failed run is recorded with its reason and does not stop the others. Interrupting the runner ends its child
+processes. Two runners may share a folder: each waits for the runs that the other is making.
 """
 
 from __future__ import annotations
@@ -23,31 +23,32 @@ from pathlib import Path
 from typing import IO, Any
 
 import warpfactor
-from warpfactor.bench.data.dataset import Case
+from warpfactor.bench.data.dataset import BenchCase
 from warpfactor.bench.run.machine import cores, environment
 from warpfactor.bench.run.method import OURS, Method
 from warpfactor.bench.run.process import claimed, end
-from warpfactor.bench.run.run import FAILED, Job, Run, make_job, read_run, write_run
+from warpfactor.bench.run.record import FAILED, PlannedRun, Run, plan_run, read_run, write_run
 from warpfactor.bench.run.worker import REASON
 from warpfactor.errors import FileError, InputError
 
 RUNS, KEPT = "runs", "transforms"
-_LOG_LINES = 15  # kept of a run that failed
-_SOURCES = ("kernels", "optim", "register", "similarity", "grid.py", "image.py", "resample.py", "transform.py", "io")
+_LOG_LINES = 15  # of the output of a failed run are kept
+# Rooms of the package that do not influence the result of a registration.
+_NOT_HASHED = ("bench", "checks", "cli", "show")
 
 
 @dataclass(frozen=True)
-class Options:
-    """How to run.
+class RunOptions:
+    """How to run a benchmark.
 
     Attributes:
-        jobs: runs at the same time. With more than one, times are longer than they would be alone.
-        threads: of each run; without, the cores shared equally.
-        masks: register inside the masks of the cases.
-        retry_failed: run again what failed.
-        again: run everything again.
-        keep: keep the transforms of the runs, as .h5.
-        timeout_s: end a run that takes longer, and call it failed.
+        jobs: Number of simultaneous runs. With more than one, measured times are longer.
+        threads: Number of threads of each run (default: the cores divided by `jobs`).
+        masks: Whether to register inside the masks of the cases.
+        retry_failed: Whether to repeat runs that failed.
+        again: Whether to repeat all runs.
+        keep: Whether to keep the transforms, as .h5 files.
+        timeout_s: Runs that take longer are ended and count as failed.
     """
 
     jobs: int = 1
@@ -60,22 +61,23 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.jobs < 1 or (self.threads is not None and self.threads < 1):
-            raise InputError("Give at least one job and at least one thread.")
+            raise InputError("The number of jobs and the number of threads must be at least 1.")
 
     @property
     def threads_each(self) -> int:
+        """Number of threads of each run."""
         return self.threads or max(1, cores() // self.jobs)
 
 
 @dataclass(frozen=True)
-class Progress:
-    """Where a benchmark is, after each run.
+class RunProgress:
+    """Progress of a benchmark, reported at the start and after each run.
 
     Attributes:
-        done: runs that are there, old ones included.
-        total: of all.
-        fresh: made now.
-        run: the one that was just finished; None at the beginning.
+        done: Number of existing runs, including those of earlier sessions.
+        total: Number of all runs.
+        fresh: Number of runs made in this session.
+        run: The run that has just ended; None at the start.
     """
 
     done: int
@@ -84,111 +86,116 @@ class Progress:
     run: Run | None
 
 
-Watcher = Callable[[Progress], None]
+Watcher = Callable[[RunProgress], None]
 
 
 def run_all(
-    cases: Sequence[Case],
+    cases: Sequence[BenchCase],
     methods: Sequence[Method],
     folder: Path,
-    options: Options | None = None,
+    options: RunOptions | None = None,
     *,
     initials: Mapping[str, Path] | None = None,
     watch: Watcher | None = None,
 ) -> list[Run]:
-    """Every case with every method; the runs, old and new, case by case, so that a stopped benchmark has whole cases.
+    """Run every method on every case and return all runs, case by case.
 
     Args:
-        folder: of the results; made if missing.
-        initials: by case name, a transform to start from (fixed to moving); recipes then need no affine, and peers, who
-            have their own, do without it.
-        watch: called at the beginning and after every run.
+        cases: What to register.
+        methods: How to register it.
+        folder: Folder of the results; it is created if necessary.
+        options: How to run.
+        initials: By name of the case, the file of a transform (fixed to moving) to start from. Other tools ignore it.
+        watch: Called at the start and after every run.
     """
-    how = options or Options()
+    how = options or RunOptions()
     for method in methods:
         method.check(cases, masks=how.masks)
     starts = initials or {}
-    jobs = [make_job(c, m, masks=how.masks, initial=starts.get(c.name)) for c in cases for m in methods]
-    found = {job.key: run for job in jobs if (run := _existing(job, folder, how)) is not None}
-    missing = list({job.key: job for job in jobs if job.key not in found}.values())
+    plans = [plan_run(c, m, masks=how.masks, initial=starts.get(c.name)) for c in cases for m in methods]
+    found = {plan.key: run for plan in plans if (run := _existing(plan, folder, how)) is not None}
+    missing = list({plan.key: plan for plan in plans if plan.key not in found}.values())
     make_folder(folder / RUNS)
-    total = len({job.key for job in jobs})
+    total = len({plan.key for plan in plans})
     tell = watch or (lambda _: None)
-    tell(Progress(len(found), total, 0, None))
-    with closing(_run_missing(missing, folder, how)) as finished:  # so that nothing runs on if `watch` raises
-        for fresh, (job, run) in enumerate(finished, start=1):
-            found[job.key] = run
-            tell(Progress(len(found), total, fresh, run))
-    return [_as_named(found[job.key], job) for job in jobs]
+    tell(RunProgress(len(found), total, 0, None))
+    with closing(_run_missing(missing, folder, how)) as finished:  # nothing keeps running if `watch` raises
+        for fresh, (plan, run) in enumerate(finished, start=1):
+            found[plan.key] = run
+            tell(RunProgress(len(found), total, fresh, run))
+    return [_as_named(found[plan.key], plan) for plan in plans]
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder for results, or say why that cannot be, before hours of work."""
+    """Create a folder for results, or raise a FileError before hours of work are lost."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise FileError(f"{folder}: the folder cannot be made ({error.strerror or error}).") from error
+        raise FileError(f"{folder}: the folder cannot be created ({error.strerror or error}).") from error
     if not os.access(folder, os.W_OK):
-        raise FileError(f"{folder}: the folder is not writable; choose another one.")
+        raise FileError(f"{folder}: the folder is not writable; choose another folder.")
 
 
-def kept_transform(job: Job, folder: Path) -> Path:
-    """Where a run with `keep` leaves its transform."""
-    return folder / KEPT / f"{Path(job.file_name).stem}.h5"
+def kept_transform(plan: PlannedRun, folder: Path) -> Path:
+    """File to which a run with the option `keep` writes its transform."""
+    return folder / KEPT / f"{Path(plan.file_name).stem}.h5"
 
 
 @lru_cache(maxsize=1)
 def code_hash() -> str:
-    """Hash of the sources that decide our own results: tells apart runs of one version before a release."""
+    """Hash of the source files that influence a registration; it distinguishes states of the same version."""
     root = Path(warpfactor.__file__).parent
-    places = [root / name for name in _SOURCES]
-    files = [f for place in places for f in (sorted(place.rglob("*.py")) if place.is_dir() else [place])]
+    files = [path for path in sorted(root.rglob("*.py")) if path.relative_to(root).parts[0] not in _NOT_HASHED]
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
 
 
 def cautions(runs: Sequence[Run]) -> list[str]:
-    """Sentences on what a reader of these runs would not guess."""
-    old, unused = made_by_other_code(runs), [f"{run.method} on {run.case}" for run in runs if run.left_out]
-    found = [f"{old} runs of ours were made by other code of warpfactor than wrote this page."] if old else []
+    """Sentences that warn the reader of a page about unexpected properties of its runs."""
+    old, unused = made_by_other_code(runs), [f"{run.method} on {run.case}" for run in runs if run.warp_discarded]
+    found = [f"{old} runs were made by another state of the code than this page."] if old else []
     if unused:
         found.append(
-            "In these runs the warp had a higher cost at full resolution than its start and was left out, so that the "
-            f"start is scored: {', '.join(unused)}."
+            "In these runs the warp raised the cost at full resolution and was discarded, so the initial transform is "
+            f"scored: {', '.join(unused)}."
         )
     return found
 
 
 def made_by_other_code(runs: Sequence[Run]) -> int:
-    """How many finished runs of ours come from other sources than are installed now."""
+    """Number of finished runs of our own methods that were made by another state of the code."""
     return sum(run.done and run.entries.get("tool") == OURS and run.entries.get("code") != code_hash() for run in runs)
 
 
-def _existing(job: Job, folder: Path, how: Options) -> Run | None:
-    if how.again or (how.keep and not kept_transform(job, folder).exists()):
+def _existing(plan: PlannedRun, folder: Path, how: RunOptions) -> Run | None:
+    if how.again or (how.keep and not kept_transform(plan, folder).exists()):
         return None
-    run = read_run(folder / RUNS / job.file_name) or _under_another_label(job, folder)
+    run = read_run(folder / RUNS / plan.file_name) or _under_another_label(plan, folder)
     return None if run is None or (how.retry_failed and not run.done) else run
 
 
-def _under_another_label(job: Job, folder: Path) -> Run | None:
-    """The same settings on the same files may have been run under another name."""
-    others = sorted((folder / RUNS).glob(f"*--{job.key}.json"))
+def _under_another_label(plan: PlannedRun, folder: Path) -> Run | None:
+    """A run with the same settings on the same files that was made under another label, or None."""
+    others = sorted((folder / RUNS).glob(f"*--{plan.key}.json"))
     return next((run for run in map(read_run, others) if run is not None), None)
 
 
-def _as_named(run: Run, job: Job) -> Run:
-    """The run under the names it was asked for now."""
-    return replace(run, case=job.case.name, group=job.case.group, method=job.method.label)
+def _as_named(run: Run, plan: PlannedRun) -> Run:
+    """The run under the names that are requested now."""
+    return replace(run, case=plan.case.name, group=plan.case.group, method=plan.method.label)
 
 
-def _run_missing(missing: Sequence[Job], folder: Path, how: Options) -> Generator[tuple[Job, Run], None, None]:
-    """Each job with its run, as they are finished."""
+def _run_missing(
+    missing: Sequence[PlannedRun], folder: Path, how: RunOptions
+) -> Generator[tuple[PlannedRun, Run], None, None]:
+    """Make the missing runs; yield each plan with its run as soon as it has ended."""
     if not missing:
         return
     processes = _Processes()
     with ThreadPoolExecutor(how.jobs) as pool:
         try:
-            running: dict[Future[Run], Job] = {pool.submit(_run_one, j, folder, how, processes): j for j in missing}
+            running: dict[Future[Run], PlannedRun] = {
+                pool.submit(_run_one, j, folder, how, processes): j for j in missing
+            }
             while running:
                 finished, _ = wait(running, return_when=FIRST_COMPLETED)
                 for future in finished:
@@ -200,7 +207,7 @@ def _run_missing(missing: Sequence[Job], folder: Path, how: Options) -> Generato
 
 
 class _Processes:
-    """The processes that run now, so that all can be stopped at once."""
+    """The running child processes, so that all of them can be stopped at once."""
 
     def __init__(self) -> None:
         self._running: set[subprocess.Popen[str]] = set()
@@ -218,7 +225,7 @@ class _Processes:
                 stderr=subprocess.STDOUT,
                 text=True,
                 env=dict(environment),
-                start_new_session=True,  # Ctrl-C in a terminal is ours to pass on
+                start_new_session=True,  # Ctrl-C in a terminal reaches only this process, which ends the others
             )
             self._running.add(process)
             return process
@@ -234,23 +241,23 @@ class _Processes:
                 end(process)
 
 
-def _run_one(job: Job, folder: Path, how: Options, processes: _Processes) -> Run:
-    """The run of a job, unless another benchmark made it meanwhile.
+def _run_one(plan: PlannedRun, folder: Path, how: RunOptions, processes: _Processes) -> Run:
+    """Make a run, unless another benchmark has made it in the meantime.
 
-    It is made once more if kernels were compiled in it, whose time would count.
+    A run in which kernels were compiled is repeated, because the compilation would count as its time.
     """
-    with claimed(folder / RUNS / job.key, lambda: processes.stopped):
-        made = _existing(job, folder, how)
-        run = made or _run_once(job, folder, how, processes)
+    with claimed(folder / RUNS / plan.key, lambda: processes.stopped):
+        made = _existing(plan, folder, how)
+        run = made or _run_once(plan, folder, how, processes)
         compiled = made is None and run.entries.get("compiled_kernels")
-        return _run_once(job, folder, how, processes) if compiled else run
+        return _run_once(plan, folder, how, processes) if compiled else run
 
 
-def _run_once(job: Job, folder: Path, how: Options, processes: _Processes) -> Run:
-    """Run a job in its own process and return what it left; a failure is written down."""
-    output = folder / RUNS / job.file_name
+def _run_once(plan: PlannedRun, folder: Path, how: RunOptions, processes: _Processes) -> Run:
+    """Make a run in a process of its own and return its record; a failure is recorded too."""
+    output = folder / RUNS / plan.file_name
     output.unlink(missing_ok=True)
-    request = _request(job, folder, how)
+    request = _request(plan, folder, how)
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
         process = processes.start(log, environment(how.threads_each))
         try:
@@ -270,24 +277,24 @@ def _run_once(job: Job, folder: Path, how: Options, processes: _Processes) -> Ru
             _write_failure(request, code, log.read().splitlines(), output)
             run = read_run(output)
     if run is None:
-        raise FileError(f"{output}: was written and cannot be read; is the disk full?")
+        raise FileError(f"{output}: the record was written but cannot be read; check whether the disk is full.")
     return run
 
 
-def _request(job: Job, folder: Path, how: Options) -> dict[str, Any]:
+def _request(plan: PlannedRun, folder: Path, how: RunOptions) -> dict[str, Any]:
     return {
-        "key": job.key,
+        "key": plan.key,
         "code": code_hash(),
-        "case": Case.to_dict(job.case),
-        "method": job.method.label,
-        "tool": job.method.tool,
-        "settings": dict(job.settings),
-        "masks": job.masks,
-        "initial": None if job.initial is None else str(job.initial),
+        "case": BenchCase.to_dict(plan.case),
+        "method": plan.method.label,
+        "tool": plan.method.tool,
+        "settings": dict(plan.settings),
+        "masks": plan.masks,
+        "initial": None if plan.initial is None else str(plan.initial),
         "threads": how.threads_each,
         "jobs": how.jobs,
-        "output": str(folder.absolute() / RUNS / job.file_name),
-        "keep": str(kept_transform(job, folder.absolute())) if how.keep else None,
+        "output": str(folder.absolute() / RUNS / plan.file_name),
+        "keep": str(kept_transform(plan, folder.absolute())) if how.keep else None,
     }
 
 
@@ -296,10 +303,10 @@ def _write_failure(request: Mapping[str, Any], code: int | None, log: Sequence[s
     if said:
         reason = said[-1]
     elif code is None:
-        reason = "It took longer than it was given."
+        reason = "The run exceeded the time limit."
     elif code < 0:
-        reason = f"The process was killed by signal {-code}; signal 9 usually means that the memory was full."
+        reason = f"The process was killed by signal {-code}; signal 9 usually means that the machine ran out of memory."
     else:
-        reason = f"The process ended with code {code}: {log[-1] if log else 'it said nothing'}"
+        reason = f"The process ended with exit code {code}: {log[-1] if log else 'no output'}"
     entries = {name: part for name, part in request.items() if name not in ("output", "keep")}
     write_run({**entries, "status": FAILED, "reason": reason, "log": list(log[-_LOG_LINES:])}, output)

@@ -1,7 +1,7 @@
-"""One run in a process of its own: `python -m warpfactor.bench.worker`, the job as JSON on standard input.
+"""Process of one run: `python -m warpfactor.bench.run.worker` with the plan of the run as JSON on standard input.
 
-Only the registration is measured: from files to the transform as the tool leaves it. Starting Python and importing the
-tool come before it, scoring after it.
+Time and memory are those of the registration alone: from reading the images to the transform in the form in which the
+tool leaves it. Starting Python and importing the tool come before, scoring comes after.
 """
 
 from __future__ import annotations
@@ -15,59 +15,59 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from warpfactor.bench.data.dataset import Case
+from warpfactor.bench.data.dataset import BenchCase
 from warpfactor.bench.peers import PEERS
 from warpfactor.bench.peers.base import load
 from warpfactor.bench.run import machine
 from warpfactor.bench.run.meter import measured
 from warpfactor.bench.run.method import OURS, run_task
-from warpfactor.bench.run.outcome import Task
-from warpfactor.bench.run.run import DONE, write_run
+from warpfactor.bench.run.record import DONE, write_run
+from warpfactor.bench.run.task import Task
 from warpfactor.bench.score.score import Scores, score
 from warpfactor.errors import WarpfactorError
 from warpfactor.io import write_transform
 from warpfactor.kernels.numba._compile.compilation import counted
 
-REASON = "reason: "  # starts the line on standard error that says what a person should know
+REASON = "reason: "  # prefix of the line on standard error that states why a run failed
 
 
-def run(job: Mapping[str, Any]) -> None:
-    """Register, score and write the result of one job."""
-    tool = str(job["tool"])
+def run(plan: Mapping[str, Any]) -> None:
+    """Register, score, and write the record of one run."""
+    tool = str(plan["tool"])
     load("warpfactor.registration.run" if tool == OURS else PEERS[tool].module)
     with tempfile.TemporaryDirectory(prefix="warpfactor-bench-") as scratch:
         task = Task(
-            case=Case.from_dict(job["case"]),
-            settings=job["settings"],
-            threads=int(job["threads"]),
+            case=BenchCase.from_dict(plan["case"]),
+            settings=plan["settings"],
+            threads=int(plan["threads"]),
             scratch=Path(scratch),
-            masks=bool(job["masks"]),
-            initial=Path(job["initial"]) if job["initial"] else None,
+            masks=bool(plan["masks"]),
+            initial=Path(plan["initial"]) if plan["initial"] else None,
         )
-        with counted() as compiled, measured() as cost:
-            outcome = run_task(tool, task)
+        with counted() as compiled, measured() as used:
+            result = run_task(tool, task)
         began = time.perf_counter()
-        transform = outcome.read()
+        transform = result.read()
         scores = score(task.case, transform)
-        if job["keep"]:
-            write_transform(transform, job["keep"], force=True)
+        if plan["keep"]:
+            write_transform(transform, plan["keep"], force=True)
     write_run(
         {
-            **_head(job),
+            **_head(plan),
             "status": DONE,
-            "figures": {**scores.figures, **asdict(cost), "scoring_s": time.perf_counter() - began},
+            "scores": {**scores.values, **asdict(used), "scoring_s": time.perf_counter() - began},
             **_lists(scores),
-            "details": outcome.details,
+            "details": result.details,
             "compiled_kernels": compiled.count,
             "machine": machine.describe(),
         },
-        Path(job["output"]),
+        Path(plan["output"]),
     )
 
 
-def _head(job: Mapping[str, Any]) -> dict[str, Any]:
+def _head(plan: Mapping[str, Any]) -> dict[str, Any]:
     names = ("key", "code", "case", "method", "tool", "settings", "masks", "initial", "threads", "jobs")
-    return {name: job[name] for name in names}
+    return {name: plan[name] for name in names}
 
 
 def _lists(scores: Scores) -> dict[str, Any]:
@@ -75,12 +75,12 @@ def _lists(scores: Scores) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Entry point; ends the process with 1 and a reason if the job fails."""
-    job = json.loads(sys.stdin.read())
+    """Make the run; on failure print a reason and exit with code 1."""
+    plan = json.loads(sys.stdin.read())
     try:
-        run(job)
+        run(plan)
     except MemoryError:
-        _fail("The memory is full.")
+        _fail("The machine ran out of memory.")
     except WarpfactorError as error:
         _fail(str(error))
     except Exception as error:

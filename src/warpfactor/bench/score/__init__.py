@@ -1,1 +1,1 @@
-"""What the results are worth: scores, statistics, tables."""
+"""Evaluation of runs: scores, statistics, tables and plots."""

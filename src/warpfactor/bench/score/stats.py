@@ -1,4 +1,4 @@
-"""Statistics of runs: means and spreads, and differences of two methods on the same cases with confidence intervals."""
+"""Statistics over cases: mean and spread, and paired differences of two methods with confidence intervals."""
 
 from __future__ import annotations
 
@@ -11,17 +11,21 @@ import numpy as np
 from warpfactor.errors import InputError
 
 RESAMPLES, SEED, LEVEL = 10_000, 0, 0.95
-ENOUGH = 6  # pairs from which an interval counts: with fewer, all differ one way by chance in more than one of 20 cases
+# Minimum number of pairs for an interval to count. With fewer pairs, all differences have the same sign by chance in
+# more than one of 20 comparisons.
+ENOUGH = 6
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Of a figure over cases; NaN values do not count, and all is NaN over none.
+    """Summary of a measure over cases. NaN values are ignored; without values everything is NaN.
 
     Attributes:
-        count: values that count.
-        sd: with n - 1; NaN of a single value.
-        worst: the smallest if higher is better, else the largest.
+        count: Number of values.
+        mean: Mean.
+        sd: Standard deviation with n - 1; NaN for a single value.
+        median: Median.
+        worst: The smallest value if higher is better, otherwise the largest.
     """
 
     count: int
@@ -32,14 +36,16 @@ class Summary:
 
 
 @dataclass(frozen=True)
-class Paired:
-    """What a method gains over another on the cases that both have.
+class PairedDifference:
+    """Difference between two methods on the cases that both have.
 
     Attributes:
-        count: cases that both have.
-        mean: of the differences, method minus other.
-        low, high: bootstrap confidence interval of that mean.
-        won, lost: cases where the method is better, worse; the rest are ties.
+        count: Number of such cases.
+        mean: Mean difference, method minus other.
+        low: Lower end of the bootstrap confidence interval of the mean.
+        high: Upper end of that interval.
+        won: Number of cases on which the method is better.
+        lost: Number of cases on which the method is worse; the rest are ties.
     """
 
     count: int
@@ -51,19 +57,19 @@ class Paired:
 
     @property
     def clear(self) -> bool:
-        """Whether the interval leaves out zero."""
+        """Whether the interval excludes zero."""
         return self.low > 0 or self.high < 0
 
     @property
     def verdict(self) -> str:
-        """Whether the difference is clear, in a word for tables: yes, no, or too few cases to tell."""
+        """Whether the difference is clear, for tables: "yes", "no", or "too few" cases."""
         if self.count < ENOUGH:
             return "too few"
         return "yes" if self.clear else "no"
 
 
 def summarize(values: Sequence[float], *, higher_is_better: bool = False) -> Summary:
-    """Mean, SD, median and worst of the values that are not NaN."""
+    """Summarize the values that are not NaN."""
     kept = np.array([value for value in values if not math.isnan(value)], dtype=np.float64)
     if not kept.size:
         return Summary(0, *[math.nan] * 4)
@@ -83,21 +89,24 @@ def compare(
     higher_is_better: bool = False,
     resamples: int = RESAMPLES,
     seed: int = SEED,
-) -> Paired:
-    """Differences of two methods, case by case.
+) -> PairedDifference:
+    """Compare two methods case by case.
 
     Args:
-        method, other: the figure by case.
-        resamples, seed: of the bootstrap over cases; the same seed gives the same interval.
+        method: Value of a measure by case.
+        other: The same for the other method.
+        higher_is_better: Direction of the measure.
+        resamples: Number of bootstrap samples of the cases.
+        seed: Seed of the bootstrap; the same seed gives the same interval.
     """
     both = [case for case in method if case in other]
     differences = np.array([method[case] - other[case] for case in both], dtype=np.float64)
     differences = differences[~np.isnan(differences)]
     if not differences.size:
-        return Paired(0, math.nan, math.nan, math.nan, 0, 0)
+        return PairedDifference(0, math.nan, math.nan, math.nan, 0, 0)
     low, high = bootstrap_interval(differences.tolist(), resamples=resamples, seed=seed)
     better = differences if higher_is_better else -differences
-    return Paired(
+    return PairedDifference(
         count=int(differences.size),
         mean=float(differences.mean()),
         low=low,
@@ -110,9 +119,11 @@ def compare(
 def bootstrap_interval(
     values: Sequence[float], *, level: float = LEVEL, resamples: int = RESAMPLES, seed: int = SEED
 ) -> tuple[float, float]:
-    """Percentile interval of the mean, from resampling the values; NaN for fewer than two, which say nothing."""
+    """Bootstrap percentile interval of the mean; NaN for fewer than two values."""
     if not 0 < level < 1 or resamples < 1:
-        raise InputError(f"An interval needs a level between 0 and 1 and resamples, not {level} and {resamples}.")
+        raise InputError(
+            f"A bootstrap interval needs a level between 0 and 1 and at least one sample, not {level} and {resamples}."
+        )
     data = np.asarray(values, dtype=np.float64)
     if data.size < 2:
         return math.nan, math.nan

@@ -1,4 +1,4 @@
-"""Tables: named columns and rows of plain values, written as CSV, JSON and Markdown."""
+"""Tables with named columns, written as CSV, JSON and Markdown."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Value = str | float | int | None
 
 
 @dataclass(frozen=True)
-class Column:
-    """One column.
+class TableColumn:
+    """Column of a table.
 
     Attributes:
-        key: of the values in the rows, and the name in CSV and JSON.
-        title: for people.
-        digits: of numbers after the point, in Markdown; CSV and JSON have them all.
+        key: Key of its values in the rows, and its name in CSV and JSON.
+        title: Title in Markdown and on the terminal.
+        digits: Digits after the decimal point in Markdown and on the terminal; CSV and JSON have all digits.
     """
 
     key: str
@@ -33,30 +33,33 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of values by column key; what a row lacks stays empty.
+    """A table.
 
     Attributes:
-        name: of its files, and in JSON.
-        title: above it in Markdown.
+        name: Name in files.
+        title: Heading in Markdown and on the terminal.
+        columns: The columns.
+        rows: Values by key of the column; missing values leave a cell empty.
     """
 
     name: str
     title: str
-    columns: tuple[Column, ...]
+    columns: tuple[TableColumn, ...]
     rows: tuple[Mapping[str, Value], ...]
 
     def without_empty_columns(self) -> Table:
-        """Only the columns in which some row has a value."""
+        """The table without columns that have no values."""
         kept = tuple(column for column in self.columns if any(not _missing(row.get(column.key)) for row in self.rows))
         return Table(self.name, self.title, kept, self.rows)
 
 
 def cells(table: Table) -> list[list[str]]:
-    """Every row as text for people."""
+    """Formatted cells of every row."""
     return [[_text(row.get(column.key), column.digits) for column in table.columns] for row in table.rows]
 
 
 def to_csv(table: Table) -> str:
+    """The table as CSV, with all digits."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow([column.key for column in table.columns])
@@ -65,23 +68,26 @@ def to_csv(table: Table) -> str:
 
 
 def to_markdown(table: Table) -> str:
+    """The table as Markdown, with its title as a heading."""
     lines = [[column.title for column in table.columns], ["---"] * len(table.columns), *cells(table)]
     body = "\n".join(f"| {' | '.join(part.replace('|', '/') for part in line)} |" for line in lines)
     return f"### {table.title}\n\n{body}\n"
 
 
 def to_plain(table: Table) -> list[dict[str, Value]]:
-    """Rows for JSON."""
+    """The rows as plain data for JSON."""
     return [{column.key: row.get(column.key) for column in table.columns} for row in table.rows]
 
 
 def write_tables(tables: Sequence[Table], folder: Path, name: str, *, notes: str = "", extra: Any = None) -> list[Path]:
-    """Write NAME.csv (the first table), NAME_*.csv (the others), NAME.json and NAME.md; return the files.
+    """Write NAME.csv (the first table), NAME_TABLE.csv (the others), NAME.json and NAME.md, and return their paths.
 
     Args:
-        tables: the most detailed one first; in Markdown it comes last.
-        notes: text above the tables in Markdown.
-        extra: more entries for the JSON.
+        tables: Tables, the most detailed one first; in Markdown it comes last.
+        folder: Folder of the files.
+        name: Common name of the files.
+        notes: Text above the tables in Markdown.
+        extra: Further entries for the JSON file.
     """
     written = []
     for number, table in enumerate(tables):

@@ -1,1 +1,1 @@
-"""Time and memory of an iteration and of a whole run."""
+"""Speed benchmark: time and memory of one iteration, of start-up, and of whole registrations."""

@@ -15,8 +15,8 @@ from warpfactor.bench.data.dataset import read_table
 from warpfactor.bench.data.example import write_example
 from warpfactor.bench.run import meter
 from warpfactor.bench.run.method import Method, parse_method
-from warpfactor.bench.run.run import make_job, read_run
-from warpfactor.bench.run.runner import RUNS, Options, kept_transform, run_all
+from warpfactor.bench.run.record import plan_run, read_run
+from warpfactor.bench.run.runner import RUNS, RunOptions, kept_transform, run_all
 from warpfactor.errors import FileError, InputError
 
 QUICK = parse_method("quick=rigid+linear.levels=2+linear.iterations=1+linear.starts=identity")
@@ -52,15 +52,15 @@ def test_a_stopped_benchmark_goes_on_where_it_was(cases, tmp_path):
     _check_figures(first)
     again = []
     runs = run_all(three, [QUICK], tmp_path / "out", watch=again.append)
-    assert [(s.done, s.fresh) for s in again] == [(3, 0)] and runs[0].figures == first.figures
+    assert [(s.done, s.fresh) for s in again] == [(3, 0)] and runs[0].scores == first.scores
     _check_other_label(three, tmp_path / "out")
 
 
 def _check_figures(run):
     """A run says what it was, what came out and what it cost."""
-    assert 0 < run.figures["wall_s"] < 60 and run.figures["cpu_s"] > 0
-    assert run.figures["peak_memory_mb"] >= run.figures["start_memory_mb"] > 50
-    assert 0 < run.figures["dice"] < 1 and run.figures["landmarks"] == 40 == len(run.per_landmark_mm)
+    assert 0 < run.scores["wall_s"] < 60 and run.scores["cpu_s"] > 0
+    assert run.scores["peak_memory_mb"] >= run.scores["start_memory_mb"] > 50
+    assert 0 < run.scores["dice"] < 1 and run.scores["landmarks"] == 40 == len(run.per_landmark_mm)
     assert set(run.per_label["dice"]) == set(run.per_label["dice_before"])
     assert run.entries["settings"]["linear"][0]["dof"] == "rigid" and run.entries["machine"]["cores"] > 0
     assert run.entries["details"]["stages"][0]["name"] == "rigid"
@@ -74,31 +74,31 @@ def _check_other_label(three, folder):
 
 
 def test_transforms_are_kept_and_can_be_started_from(cases, tmp_path):
-    run_all(cases[:1], [QUICK], tmp_path, Options(keep=True, threads=1))
-    kept = kept_transform(make_job(cases[0], QUICK), tmp_path)
+    run_all(cases[:1], [QUICK], tmp_path, RunOptions(keep=True, threads=1))
+    kept = kept_transform(plan_run(cases[0], QUICK), tmp_path)
     assert isinstance(wf.read_transform(kept), wf.Affine)
     warp = parse_method("warp=default+linear=none+deformable.levels=2+deformable.iterations=2")
     (run,) = run_all(cases[:1], [warp], tmp_path, initials={cases[0].name: kept})
     assert run.done, run.reason
-    assert run.entries["initial"] == str(kept) and run.figures["sd_log_jacobian"] > 0
-    first = read_run(tmp_path / RUNS / make_job(cases[0], QUICK).file_name)
-    assert run.figures["dice_affine"] == pytest.approx(first.figures["dice"], abs=1e-6)
+    assert run.entries["initial"] == str(kept) and run.scores["sd_log_jacobian"] > 0
+    first = read_run(tmp_path / RUNS / plan_run(cases[0], QUICK).file_name)
+    assert run.scores["dice_affine"] == pytest.approx(first.scores["dice"], abs=1e-6)
 
 
 def test_a_key_changes_with_what_decides_the_result(cases, tmp_path):
     case = cases[0]
-    key = make_job(case, QUICK).key
-    assert make_job(case, dataclasses.replace(QUICK, label="other")).key == key
-    assert make_job(dataclasses.replace(case, name="other"), QUICK).key == key
+    key = plan_run(case, QUICK).key
+    assert plan_run(case, dataclasses.replace(QUICK, label="other")).key == key
+    assert plan_run(dataclasses.replace(case, name="other"), QUICK).key == key
     start = tmp_path / "start.mat"
     start.write_text("x")
     others = [
-        make_job(case, parse_method("rigid")).key,
-        make_job(cases[1], QUICK).key,
-        make_job(case, QUICK, masks=True).key,
-        make_job(case, QUICK, initial=start).key,
-        make_job(dataclasses.replace(case, fixed_labels=None, moving_labels=None), QUICK).key,
-        make_job(case, parse_method("demons")).key,
+        plan_run(case, parse_method("rigid")).key,
+        plan_run(cases[1], QUICK).key,
+        plan_run(case, QUICK, masks=True).key,
+        plan_run(case, QUICK, initial=start).key,
+        plan_run(dataclasses.replace(case, fixed_labels=None, moving_labels=None), QUICK).key,
+        plan_run(case, parse_method("demons")).key,
     ]
     assert len({key, *others}) == 7
 
@@ -107,7 +107,7 @@ def test_a_recipe_that_changed_under_its_name_has_another_key(cases, tmp_path):
     keys = set()
     for step in (0.5, 0.6):
         (tmp_path / "r.json").write_text(json.dumps({"deformable": {"step": step}}))
-        keys.add(make_job(cases[0], Method("r", str(tmp_path / "r.json"), {})).key)
+        keys.add(plan_run(cases[0], Method("r", str(tmp_path / "r.json"), {})).key)
     assert len(keys) == 2
 
 
@@ -115,15 +115,15 @@ def test_wrong_methods_and_places_are_found_before_anything_runs(cases, tmp_path
     with pytest.raises(InputError, match="Unknown setting"):
         run_all(cases, [parse_method("default+deformable.x=1")], tmp_path / "out")
     (tmp_path / "file").write_text("")
-    with pytest.raises(FileError, match="the folder cannot be made"):
+    with pytest.raises(FileError, match="the folder cannot be created"):
         run_all(cases, [QUICK], tmp_path / "file")
-    with pytest.raises(InputError, match="at least one job"):
-        Options(jobs=0)
+    with pytest.raises(InputError, match="must be at least 1"):
+        RunOptions(jobs=0)
 
 
 def test_two_benchmarks_in_one_folder_share_their_runs(cases, tmp_path):
     """The second one waits for the run that the first one makes, and takes it."""
-    code = "import sys; from test_bench_runner import share; share(*sys.argv[1:])"
+    code = "import sys; from test_runner import share; share(*sys.argv[1:])"
     command = [sys.executable, "-c", code, str(cases[0].fixed.parent / "pairs.csv"), str(tmp_path)]
     places = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1] / "helpers"), *sys.path])}
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=places) for _ in range(2)]
@@ -134,8 +134,8 @@ def test_two_benchmarks_in_one_folder_share_their_runs(cases, tmp_path):
 
 def share(table, folder):
     """One of the two: prints what its runs took."""
-    for run in run_all(read_table(table).cases[:2], [QUICK], Path(folder), Options(threads=1)):
-        sys.stdout.write(f"{run.figures['wall_s']!r} ")
+    for run in run_all(read_table(table).cases[:2], [QUICK], Path(folder), RunOptions(threads=1)):
+        sys.stdout.write(f"{run.scores['wall_s']!r} ")
 
 
 def test_a_half_written_run_is_run_again(tmp_path):

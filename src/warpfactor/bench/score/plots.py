@@ -1,4 +1,4 @@
-"""Figures of benchmarks: one figure against another, method by method; colours that colour-blind people tell apart."""
+"""Scatter plots of one measure against another by method, in colours that are safe for colour-blind readers."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from warpfactor.bench.score.metric import Metric
+from warpfactor.bench.score.measures import Measure
 from warpfactor.io import atomic_path
 
-# Okabe and Ito's palette without its yellow, which is too pale on white; with the markers 49 methods differ.
+# Palette of Okabe and Ito without yellow, which is too pale on white. Combined with the markers it gives 49 styles.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DPI = 150
@@ -18,18 +18,19 @@ DPI = 150
 
 @dataclass(frozen=True)
 class Panel:
-    """One scatter plot: a cloud per method, its mean as a large marker.
+    """A scatter plot: one point per case and method, and a large marker for the mean of each method.
 
     Attributes:
-        title: above it.
-        x, y: what the axes are.
-        points: by method, (x, y) per case.
-        log_x: whether the x axis is logarithmic.
+        title: Title of the plot.
+        x: Measure on the x axis.
+        y: Measure on the y axis.
+        points: By method, the values (x, y) of each case.
+        log_x: Whether the x axis is logarithmic.
     """
 
     title: str
-    x: Metric
-    y: Metric
+    x: Measure
+    y: Measure
     points: Mapping[str, Sequence[tuple[float, float]]]
     log_x: bool = False
 
@@ -40,7 +41,7 @@ def style(number: int) -> tuple[str, str]:
 
 
 def draw_scatters(rows: Sequence[Sequence[Panel]], path: Path) -> Path:
-    """Draw rows of panels into one picture; the format follows from the name."""
+    """Draw rows of panels into one file; the suffix of its name determines the format."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -56,15 +57,17 @@ def draw_scatters(rows: Sequence[Sequence[Panel]], path: Path) -> Path:
             axes.set_visible(False)
     legends = [axes.get_legend_handles_labels() for axes in grid.flat]
     named = {label: handle for handles, labels in legends for handle, label in zip(handles, labels, strict=True)}
-    add_legend(figure, named, title="small marks: pairs; large marks: means")
+    add_legend(figure, named, title="small markers: pairs; large markers: means")
     return save(figure, path)
 
 
 def add_legend(figure: Any, named: Mapping[str, Any], *, title: str | None = None) -> None:
-    """One legend below all panels, in as many columns as the figure is wide enough for.
+    """Add one legend below all panels, with as many columns as fit the width of the figure.
 
     Args:
-        named: handles by label.
+        figure: The figure.
+        named: Handles by label.
+        title: Title of the legend.
     """
     renderer = figure.canvas.get_renderer()
     for columns in range(min(5, len(named)), 0, -1):
@@ -77,7 +80,7 @@ def add_legend(figure: Any, named: Mapping[str, Any], *, title: str | None = Non
 
 
 def save(figure: Any, path: Path) -> Path:
-    """Write a figure, whole or not at all."""
+    """Write a figure atomically and return its path."""
     with atomic_path(path, force=True) as temporary:
         figure.savefig(temporary, dpi=DPI)
     return path
@@ -91,22 +94,17 @@ def _draw(axes: Any, panel: Panel, methods: Sequence[str]) -> None:
         axes.scatter(xs, ys, s=14, color=colour, marker=marker, alpha=0.45, linewidths=0)
         middle = ([sum(xs) / len(xs)], [sum(ys) / len(ys)]) if known else ([], [])
         axes.scatter(*middle, s=90, color=colour, marker=marker, edgecolors="white", label=method, zorder=3)
-    if panel.log_x and any(x > 0 for points in panel.points.values() for x, _ in points):  # none if times are missing
+    if panel.log_x and any(x > 0 for points in panel.points.values() for x, _ in points):  # times may be missing
         _make_logarithmic(axes.xaxis)
     axes.set_title(panel.title, fontsize=10)
-    axes.set_xlabel(_with_direction(panel.x))
-    axes.set_ylabel(_with_direction(panel.y))
+    axes.set_xlabel(panel.x.axis_title)
+    axes.set_ylabel(panel.y.axis_title)
     axes.grid(alpha=0.25)
     axes.set_axisbelow(True)
 
 
 def _make_logarithmic(axis: Any) -> None:
-    """Logarithmic, with plain numbers beside the ticks."""
+    """Make the x axis logarithmic, with plain numbers at the ticks."""
     axis.axes.set_xscale("log")
     for place in (axis.set_major_formatter, axis.set_minor_formatter):
         place(lambda value, _: f"{value:g}")
-
-
-def _with_direction(metric: Metric) -> str:
-    arrow = {True: " (higher is better)", False: " (lower is better)", None: ""}[metric.higher_is_better]
-    return metric.title + arrow

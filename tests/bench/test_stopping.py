@@ -42,7 +42,7 @@ def test_sigterm_ends_a_benchmark_and_its_processes(kind, tmp_path):
     command = [sys.executable, "-m", "warpfactor", "bench", kind, *options, "-o", str(tmp_path / "out")]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         lines = []
-        while not any("there already" in line or " 1 of " in line for line in lines):
+        while not any("exist already" in line or " 1 of " in line for line in lines):
             lines.append(process.stderr.readline())
         (child,) = wait_for(lambda: children(process.pid), 60)
         began = time.monotonic()
@@ -50,5 +50,5 @@ def test_sigterm_ends_a_benchmark_and_its_processes(kind, tmp_path):
         said = process.communicate(timeout=60)[1]
         assert time.monotonic() - began < 10
     assert process.returncode == 128 + signal.SIGTERM
-    assert f"warpfactor: Stopped; what is done is in {tmp_path / 'out'}, the same command goes on" in said
+    assert f"warpfactor: Stopped; what is done is in {tmp_path / 'out'}, the same command resumes" in said
     wait_for(lambda: not running(child), 5)

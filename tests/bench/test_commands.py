@@ -23,7 +23,7 @@ def test_every_benchmark_is_explained_with_its_command():
     for layout in LAYOUTS:
         assert layout.commands[0] in text and layout.scoring in text
     assert "fixed_landmarks" in text and "SynthSeg" in text
-    assert all(len(line) <= 120 for line in text.splitlines() if not line.startswith(("Its row", "Ours")))
+    assert all(len(line) <= 120 for line in text.splitlines() if not line.startswith(("Paper", "Ours")))
 
 
 def test_one_benchmark_by_its_name_in_any_case():
@@ -42,13 +42,13 @@ def test_the_example_is_checked_and_benchmarked(tmp_path):
     """From nothing to the tables, as a newcomer would; the second time nothing is run."""
     run("datasets", "--example", tmp_path / "ex")
     table = tmp_path / "ex" / "pairs.csv"
-    assert "3 pairs; every file is there" in run("datasets", "--check", table).stdout
+    assert "3 pairs; all files exist" in run("datasets", "--check", table).stdout
     command = ("bench", "accuracy", "--data", table, "--methods", QUICK, "--cases", "*0", "-o", tmp_path / "out")
     first = run(*command)
-    assert "0 of 1 runs are there already" in first.stderr and "phantom 0, quick: " in first.stderr
+    assert "0 of 1 runs exist already" in first.stderr and "phantom 0, quick: " in first.stderr
     assert "Per pair" in first.stdout and "Written" in first.stdout
     second = run(*command)
-    assert "1 of 1 runs are there already" in second.stderr and second.stdout == first.stdout
+    assert "1 of 1 runs exist already" in second.stderr and second.stdout == first.stdout
     assert json.loads((tmp_path / "out" / "accuracy.json").read_text(encoding="utf-8"))["pairs"][0]["method"] == "quick"
 
 
@@ -90,7 +90,7 @@ def test_failures_end_with_a_code_of_their_own(tmp_path):
     table = tmp_path / "pairs.csv"
     table.write_text("name,fixed,moving\np,a.nii.gz,b.nii.gz\n")
     result = run("bench", "accuracy", "--data", table, "--methods", QUICK, "-o", tmp_path / "out", code=3)
-    assert "1 of 1 cases have neither labels nor landmarks" in result.stderr
+    assert "1 of 1 pairs have neither labels nor landmarks" in result.stderr
     assert "Failed    1 of 1 runs" in result.stdout and "a.nii.gz" in (tmp_path / "out" / "accuracy.md").read_text(
         encoding="utf-8"
     )

@@ -8,12 +8,12 @@ import math
 import pytest
 
 from warpfactor.bench.run.method import OURS
-from warpfactor.bench.run.run import DONE, FAILED, Run
+from warpfactor.bench.run.record import DONE, FAILED, Run
 from warpfactor.bench.run.runner import code_hash
 from warpfactor.bench.score import accuracy
-from warpfactor.bench.score.figures import COLOURS, MARKERS, add_legend, style
-from warpfactor.bench.score.metric import DICE, TRE
-from warpfactor.bench.score.tables import Column, Table, to_csv, to_markdown
+from warpfactor.bench.score.measures import DICE, TRE
+from warpfactor.bench.score.plots import COLOURS, MARKERS, add_legend, style
+from warpfactor.bench.score.tables import Table, TableColumn, to_csv, to_markdown
 
 
 def runs():
@@ -23,10 +23,10 @@ def runs():
     for method, gain in (("default", 0.0), ("other", 0.1)):
         for number, case in enumerate(("b1", "b2")):
             dice = 0.6 + 0.05 * number + gain
-            figures = {"dice": dice, "dice_before": 0.3, "wall_s": 5.0 - 10 * gain, **common}
-            made.append(Run(case, "brain", method, DONE, figures=figures))
-    figures = {"tre_mean_mm": 1.5, "tre_median_mm": 1.0, "wall_s": 3.0, **common}
-    made.append(Run("l1", "lung", "default", DONE, figures=figures))
+            scores = {"dice": dice, "dice_before": 0.3, "wall_s": 5.0 - 10 * gain, **common}
+            made.append(Run(case, "brain", method, DONE, scores=scores))
+    scores = {"tre_mean_mm": 1.5, "tre_median_mm": 1.0, "wall_s": 3.0, **common}
+    made.append(Run("l1", "lung", "default", DONE, scores=scores))
     made.append(Run("l1", "lung", "other", FAILED, reason="The memory is full."))
     return made
 
@@ -40,10 +40,10 @@ def test_means_differences_and_failures():
     assert other["dice"] == pytest.approx(0.725) and math.isnan(other["tre_mean_mm"])
     assert lung["tre_mean_mm"] == 1.5
     first = differences.rows[0]
-    assert (first["method"], first["figure"], first["won"]) == ("other", "Dice", "2 / 2")
+    assert (first["method"], first["measure"], first["won"]) == ("other", "Dice", "2 / 2")
     assert first["mean"] == pytest.approx(0.1) and first["low"] == pytest.approx(0.1)
     assert {row["clear"] for row in differences.rows} == {"too few"}
-    assert {row["figure"] for row in differences.rows} == {"Dice", "SD log J", "folded", "wall s"}
+    assert {row["measure"] for row in differences.rows} == {"Dice", "SD log J", "folded", "wall s"}
     assert failures.rows == ({"group": "lung", "case": "l1", "method": "other", "reason": "The memory is full."},)
 
 
@@ -63,7 +63,7 @@ def test_spreads_stand_right_of_what_they_are_of():
 
 def test_six_pairs_are_enough_for_a_clear_difference():
     made = [
-        Run(f"p{n}", "g", method, DONE, figures={"dice": 0.5 + gain + 0.001 * n * gain})
+        Run(f"p{n}", "g", method, DONE, scores={"dice": 0.5 + gain + 0.001 * n * gain})
         for n in range(6)
         for method, gain in (("a", 0.0), ("b", 0.1))
     ]
@@ -73,17 +73,17 @@ def test_six_pairs_are_enough_for_a_clear_difference():
 
 def test_no_two_columns_have_the_same_title():
     both = {"dice": 0.5, "dice_before": 0.3, "tre_mean_mm": 1.5, "tre_mean_before_mm": 5.0}
-    titles = [column.title for column in accuracy.pair_table([Run("x", "g", "m", DONE, figures=both)]).columns]
+    titles = [column.title for column in accuracy.pair_table([Run("x", "g", "m", DONE, scores=both)]).columns]
     assert len(set(titles)) == len(titles) and "TRE mm before" in titles
 
 
 def test_labels_and_landmarks_are_both_drawn():
-    both = Run("x", "g", "m", DONE, figures={"dice": 0.5, "tre_mean_mm": 1.5, "wall_s": 1.0})
+    both = Run("x", "g", "m", DONE, scores={"dice": 0.5, "tre_mean_mm": 1.5, "wall_s": 1.0})
     assert [row[0].y for row in accuracy.scatters([both])] == [DICE, TRE]
 
 
 def test_missing_times_do_not_stop_the_picture(tmp_path):
-    written = accuracy.write([Run("x", "g", "m", DONE, figures={"dice": 0.5})], tmp_path)
+    written = accuracy.write([Run("x", "g", "m", DONE, scores={"dice": 0.5})], tmp_path)
     assert tmp_path / "accuracy.png" in written
 
 
@@ -130,26 +130,32 @@ def test_every_file_is_written(tmp_path):
 
 def test_runs_of_other_code_are_named_in_the_page(tmp_path):
     for code, said in ((code_hash(), False), ("another", True)):
-        run = Run("x", "g", "default", DONE, figures={"dice": 0.5, "wall_s": 1.0}, entries={"tool": OURS, "code": code})
+        run = Run("x", "g", "default", DONE, scores={"dice": 0.5, "wall_s": 1.0}, entries={"tool": OURS, "code": code})
         accuracy.write([run], tmp_path / code)
-        assert ("1 runs of ours" in (tmp_path / code / "accuracy.md").read_text(encoding="utf-8")) == said
+        assert (
+            "1 runs were made by another state of the code"
+            in (tmp_path / code / "accuracy.md").read_text(encoding="utf-8")
+        ) == said
 
 
 def test_a_warp_that_was_left_out_is_named_in_the_page(tmp_path):
     stages = {"details": {"stages": [{"name": "affine", "kept": True}, {"name": "deformable", "kept": False}]}}
-    run = Run("x", "g", "adam", DONE, figures={"dice": 0.5, "wall_s": 1.0}, entries=stages)
+    run = Run("x", "g", "adam", DONE, scores={"dice": 0.5, "wall_s": 1.0}, entries=stages)
     accuracy.write([run], tmp_path)
-    assert "start is scored: adam on x." in (tmp_path / "accuracy.md").read_text(encoding="utf-8")
+    assert "initial transform is scored: adam on x." in (tmp_path / "accuracy.md").read_text(encoding="utf-8")
 
 
 def test_one_run_and_no_score_at_all_still_make_tables(tmp_path):
-    bare = [Run("x", "g", "default", DONE, figures={"wall_s": 1.0})]
+    bare = [Run("x", "g", "default", DONE, scores={"wall_s": 1.0})]
     assert {path.suffix for path in accuracy.write(bare, tmp_path)} == {".csv", ".json", ".md"}
 
 
 def test_csv_keeps_all_digits_and_markdown_rounds():
     table = Table(
-        "t", "T", (Column("a", "A | B"), Column("b", "B", 2)), ({"a": "x", "b": 1 / 3}, {"a": None, "b": math.nan})
+        "t",
+        "T",
+        (TableColumn("a", "A | B"), TableColumn("b", "B", 2)),
+        ({"a": "x", "b": 1 / 3}, {"a": None, "b": math.nan}),
     )
     assert to_csv(table) == "a,b\nx,0.3333333333333333\n,\n"
     assert to_markdown(table) == "### T\n\n| A / B | B |\n| --- | --- |\n| x | 0.33 |\n| - | - |\n"

@@ -48,12 +48,12 @@ def test_from_a_table_to_pages_with_a_broken_pair_and_again_from_what_is_there(t
     mine.write_text(table.read_text(encoding="utf-8").replace("pair1_moving.nii.gz", "broken.nii.gz"), encoding="utf-8")
     options = ("--data", mine, "--iterations", "2,1,1", "--jobs", "2", "-o", tmp_path / "out")
     first = run("bench", "paper", "main", *options, code=3)
-    assert "0 of 2 runs are there already" in first.stderr and "phantom 1, affine: failed" in first.stderr
+    assert "0 of 2 runs exist already" in first.stderr and "phantom 1, affine: failed" in first.stderr
     found = json.loads((tmp_path / "out" / "main" / "main.json").read_text(encoding="utf-8"))
     assert [row["method"] for row in found["summary"]] == ["Adam", "LM", "default"]
     assert found["failures"][0]["reason"].startswith(str(table.parent / "broken.nii.gz"))
     second = run("bench", "paper", "labels", *options, code=3)
-    assert "3 of 3 runs are there already" in second.stderr and "Dice per label" in second.stdout + (
+    assert "3 of 3 runs exist already" in second.stderr and "Dice per label" in second.stdout + (
         tmp_path / "out" / "labels" / "labels.md"
     ).read_text(encoding="utf-8")
 
@@ -72,10 +72,10 @@ def test_wrong_paths_are_reported_before_any_work(table, tmp_path):
     [
         (("mian",), "Unknown experiment 'mian'; did you mean 'main'"),
         (("main",), "-o FOLDER"),
-        (("main", "-o", "out"), "--data FILE"),
+        (("main", "-o", "out"), "--data PATH"),
         (
             ("main", "-o", "out", "--trials", "3"),
-            "--trials has no part in the experiment main; it is for tune, transfer",
+            "--trials has no effect on the experiment main; it is an option of tune, transfer",
         ),
         (("main", "-o", "out", "--data", "TABLE", "--iterations", "a,b"), "whole numbers"),
         (("main", "-o", "out", "--data", "TABLE", "--iterations", "5"), "3 levels"),

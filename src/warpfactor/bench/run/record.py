@@ -1,4 +1,4 @@
-"""Run: one method on one case, done or failed, as one JSON file that says everything about it."""
+"""Records of runs: one method on one case, finished or failed, as one JSON file."""
 
 from __future__ import annotations
 
@@ -10,30 +10,32 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from warpfactor.bench.data.dataset import Case
+from warpfactor.bench.data.dataset import BenchCase
 from warpfactor.bench.peers import PEERS
 from warpfactor.bench.run.method import OURS, Method
 from warpfactor.bench.score import score
 from warpfactor.io import atomic_path
 from warpfactor.registration.result import json_text
 
-FORMAT = 1
+FORMAT = 2
+_OLD_FORMAT = 1  # had the scores under the name "figures"; runs of slow tools are worth keeping
 DONE, FAILED = "done", "failed"
 
 
 @dataclass(frozen=True)
-class Job:
-    """One run to be made.
+class PlannedRun:
+    """A run that is to be made.
 
     Attributes:
-        case, method: what to run.
-        settings: of the method for this case, complete.
-        masks: whether to register inside the masks.
-        initial: transform to start from.
-        key: hash of everything that decides the result.
+        case: The case to register.
+        method: The method.
+        settings: All settings of the method for this case.
+        masks: Whether to register inside the masks.
+        initial: File of a transform to start from, or None.
+        key: Hash of everything that determines the result.
     """
 
-    case: Case
+    case: BenchCase
     method: Method
     settings: Mapping[str, Any]
     masks: bool
@@ -42,6 +44,7 @@ class Job:
 
     @property
     def file_name(self) -> str:
+        """Name of the file of the record."""
         return f"{_slug(self.case.name)}--{_slug(self.method.label)}--{self.key}.json"
 
 
@@ -50,12 +53,15 @@ class Run:
     """A run that was made.
 
     Attributes:
-        case, group, method: names.
+        case: Name of the case.
+        group: Name of the group (dataset) of the case.
+        method: Label of the method.
         status: "done" or "failed".
-        reason: why it failed.
-        figures: scores, and wall_s, cpu_s, peak_memory_mb; `metric` has the main ones.
-        per_label, per_landmark_mm: as in `score.Scores`.
-        entries: the whole file.
+        reason: Why the run failed.
+        scores: Scores, time and memory by name; `measures` lists the most important ones.
+        per_label: Scores by label, as in `score.Scores`.
+        per_landmark_mm: Landmark errors, as in `score.Scores`.
+        entries: Complete content of the file.
     """
 
     case: str
@@ -63,30 +69,32 @@ class Run:
     method: str
     status: str
     reason: str = ""
-    figures: Mapping[str, float] = field(default_factory=dict)
+    scores: Mapping[str, float] = field(default_factory=dict)
     per_label: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     per_landmark_mm: tuple[float, ...] = ()
     entries: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def done(self) -> bool:
+        """Whether the run finished."""
         return self.status == DONE
 
     @property
-    def left_out(self) -> bool:
-        """Whether the warp was less alike than its start at full resolution, so that the start is what is scored."""
+    def warp_discarded(self) -> bool:
+        """Whether the warp was discarded because it raised the cost, so that the initial transform is scored."""
         stages = self.entries.get("details", {}).get("stages", [])
         return any(not stage.get("kept", True) for stage in stages)
 
 
-def make_job(case: Case, method: Method, *, masks: bool = False, initial: Path | None = None) -> Job:
-    """A run of a method on a case. Its key changes with settings, files, scores and a peer's version.
+def plan_run(case: BenchCase, method: Method, *, masks: bool = False, initial: Path | None = None) -> PlannedRun:
+    """Plan a run of a method on a case.
 
-    It does not change with our own code; runs note that, and tables say so (`made_by_other_code`).
+    The key depends on the settings, the files, the definition of the scores and the version of another tool. It does
+    not depend on our own code; the record stores a hash of the code instead (see `runner.made_by_other_code`).
     """
     settings = method.settings_for(case)
     initial = initial if method.tool == OURS else None
-    decides = {
+    inputs = {
         "tool": method.tool,
         "version": "" if method.tool not in PEERS else PEERS[method.tool].version(),
         "settings": settings,
@@ -95,15 +103,17 @@ def make_job(case: Case, method: Method, *, masks: bool = False, initial: Path |
         "files": {column: _fingerprint(path) for column, path in case.files().items()},
         "scores": score.VERSION,
     }
-    text = json.dumps(decides, sort_keys=True, default=str)
-    return Job(case, method, settings, masks, initial, hashlib.sha256(text.encode()).hexdigest()[:12])
+    text = json.dumps(inputs, sort_keys=True, default=str)
+    return PlannedRun(case, method, settings, masks, initial, hashlib.sha256(text.encode()).hexdigest()[:12])
 
 
 def read_run(path: Path) -> Run | None:
-    """The run in a file; None if there is none or it cannot be read, so that it is made again."""
+    """Read a record; None if it does not exist or cannot be read, in which case the run is made again."""
     try:
         entries = json.loads(path.read_text(encoding="utf-8"))
-        if entries["format"] != FORMAT:
+        if entries["format"] == _OLD_FORMAT:
+            entries["scores"] = entries.pop("figures", {})
+        elif entries["format"] != FORMAT:
             return None
         return _from_entries(entries)
     except (OSError, UnicodeDecodeError, ValueError, KeyError, TypeError, AttributeError):
@@ -111,7 +121,7 @@ def read_run(path: Path) -> Run | None:
 
 
 def write_run(entries: Mapping[str, Any], path: Path) -> None:
-    """Write the entries of a run, whole or not at all."""
+    """Write a record atomically."""
     with atomic_path(path, force=True) as temporary:
         temporary.write_text(json_text({"format": FORMAT, **entries}), encoding="utf-8")
 
@@ -123,7 +133,7 @@ def _from_entries(entries: dict[str, Any]) -> Run:
         method=entries["method"],
         status=entries["status"],
         reason=entries.get("reason") or "",
-        figures={name: _number(value) for name, value in entries.get("figures", {}).items()},
+        scores={name: _number(value) for name, value in entries.get("scores", {}).items()},
         per_label={
             name: {int(label): _number(value) for label, value in values.items()}
             for name, values in entries.get("per_label", {}).items()
@@ -138,7 +148,7 @@ def _number(value: float | None) -> float:
 
 
 def _fingerprint(path: Path) -> tuple[str, int, int]:
-    """Name, size and time of a file: changed images are registered again, without reading them all."""
+    """Path, size and modification time of a file; they reveal a change without reading the file."""
     found = path.stat()
     return str(path.resolve()), found.st_size, found.st_mtime_ns
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import warpfactor as wf
-from warpfactor.bench.data.dataset import Case, check_files, read_dataset, read_table, write_table
+from warpfactor.bench.data.dataset import BenchCase, check_files, read_dataset, read_table, write_table
 from warpfactor.bench.data.example import write_example
 from warpfactor.bench.data.landmarks import read_pair
 from warpfactor.bench.data.learn2reg import read_learn2reg
@@ -66,8 +66,8 @@ def test_tabs_absolute_paths_and_empty_cells(images):
         (("fixed", "a.nii.gz"), ("needs a column 'moving'",)),
         (("fixed,moving", "a.nii.gz"), ("line 2 has 1 cells",)),
         (("fixed,moving", "a.nii.gz,"), ("line 2 has no moving image",)),
-        (("fixed,moving", "a.nii.gz,b.nii.gz", "a.nii.gz,b.nii.gz"), ("2 cases are named 'a <- b'",)),
-        (("fixed,moving",), ("holds no cases",)),
+        (("fixed,moving", "a.nii.gz,b.nii.gz", "a.nii.gz,b.nii.gz"), ("2 cases have the name 'a <- b'",)),
+        (("fixed,moving",), ("has no cases",)),
     ],
 )
 def test_what_is_wrong_with_a_table_is_named(images, lines, words):
@@ -85,13 +85,13 @@ def test_many_missing_files_are_listed_and_then_counted(images):
 
 
 def test_a_written_table_reads_back(images):
-    first = Case("x", images / "a.nii.gz", images / "b.nii.gz", images / "sub/la.nii.gz", images / "sub/lb.nii.gz")
-    cases = (first, Case("y", images / "c.nii.gz", images / "b.nii.gz", group="g", recipe="fast"))
+    first = BenchCase("x", images / "a.nii.gz", images / "b.nii.gz", images / "sub/la.nii.gz", images / "sub/lb.nii.gz")
+    cases = (first, BenchCase("y", images / "c.nii.gz", images / "b.nii.gz", group="g", recipe="fast"))
     path = images / "made.csv"
     write_table(cases, path)
     assert "sub/la.nii.gz" in path.read_text(encoding="utf-8") and str(images) not in path.read_text(encoding="utf-8")
-    assert [Case.from_dict(case.to_dict()) for case in read_table(path).cases] == [
-        Case.from_dict({**first.to_dict(), "group": "made"}),
+    assert [BenchCase.from_dict(case.to_dict()) for case in read_table(path).cases] == [
+        BenchCase.from_dict({**first.to_dict(), "group": "made"}),
         cases[1],
     ]
 
@@ -184,7 +184,7 @@ def test_keypoints_of_an_image_with_several_partners(tmp_path):
     ("entries", "words"),
     [
         ({"registration_val": [pair("0009")]}, "column 'fixed': .*NLST_0009_0000.nii.gz does not exist"),
-        ({"training": []}, "names no pairs"),
+        ({"training": []}, "lists no pairs"),
         ({"registration_val": [{"fixed": "x"}]}, "entry 0 of 'registration_val' is not a pair"),
         ({"registration_val": "none"}, "not a list of pairs"),
     ],
@@ -195,7 +195,7 @@ def test_what_is_wrong_with_a_learn2reg_json_is_named(tmp_path, entries, words):
 
 
 def test_a_folder_without_a_json_and_an_unknown_file_are_refused(tmp_path):
-    with pytest.raises(FileError, match="holds no dataset JSON; name such a folder, or a table"):
+    with pytest.raises(FileError, match="neither a Learn2Reg dataset JSON nor tables of pairs"):
         read_dataset(tmp_path)
     with pytest.raises(FileError, match="there is no such file or folder"):
         read_dataset(tmp_path / "nothere")
@@ -226,7 +226,7 @@ def test_landmarks_in_every_form_are_the_same(tmp_path):
     for path, grid, own in zip(sides, grids, points, strict=True):
         np.savetxt(path, grid.world_to_index(own)[:, ::-1], delimiter=",")
     for files in ({"fixed_landmarks": both}, {"fixed_landmarks": sides[0], "moving_landmarks": sides[1]}):
-        again = read_pair(Case("x", case.fixed, case.moving, **files), *grids)
+        again = read_pair(BenchCase("x", case.fixed, case.moving, **files), *grids)
         np.testing.assert_allclose(np.hstack(again), rows, atol=1e-9)
 
 
@@ -234,6 +234,6 @@ def test_landmarks_that_do_not_correspond_are_refused(tmp_path):
     (tmp_path / "f.csv").write_text("1,2,3\n4,5,6\n")
     (tmp_path / "m.csv").write_text("1,2,3\n")
     grid = wf.Grid.from_spacing((9, 9, 9))
-    case = Case("x", tmp_path, tmp_path, fixed_landmarks=tmp_path / "f.csv", moving_landmarks=tmp_path / "m.csv")
-    with pytest.raises(FileError, match=r"has 2 points and .* 1; they must correspond"):
+    case = BenchCase("x", tmp_path, tmp_path, fixed_landmarks=tmp_path / "f.csv", moving_landmarks=tmp_path / "m.csv")
+    with pytest.raises(FileError, match=r"has 2 points, but .* has 1; landmarks must correspond"):
         read_pair(case, grid, grid)

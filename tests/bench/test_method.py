@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 import warpfactor as wf
-from warpfactor.bench.data.dataset import Case
+from warpfactor.bench.data.dataset import BenchCase
 from warpfactor.bench.peers import PEERS
 from warpfactor.bench.run.method import OURS, Method, parse_method, parse_methods
 from warpfactor.errors import InputError, WarpfactorError
 from warpfactor.recipebook.files import write_recipe
 from warpfactor.recipebook.recipe import Recipe
 
-CASE = Case("x", Path("a"), Path("b"), recipe="lung")
+CASE = BenchCase("x", Path("a"), Path("b"), recipe="lung")
 
 
 def test_a_list_of_methods_needs_no_quotes():
@@ -59,9 +59,9 @@ def test_settings_of_a_peer_are_changed_as_text():
     [
         ("elastix", "Unknown method 'elastix'; use one of"),
         ("defualt", "Unknown method 'defualt'; did you mean 'default'"),
-        ("default,default", "Two methods are called 'default'"),
+        ("default,default", "Two methods have the label 'default'"),
         ("=default", "write NAME"),
-        ("default+step", "'step' is no setting"),
+        ("default+step", "'step' is not a setting"),
         ("", "No method"),
     ],
 )
@@ -86,7 +86,7 @@ def test_wrong_settings_are_found_before_anything_runs(text, words):
 
 def test_a_recipe_of_the_table_that_does_not_exist_is_found():
     with pytest.raises(InputError, match="Unknown recipe 'lnug'"):
-        parse_method("own").check([CASE, Case("y", Path("a"), Path("b"), recipe="lnug")])
+        parse_method("own").check([CASE, BenchCase("y", Path("a"), Path("b"), recipe="lnug")])
 
 
 def test_a_missing_peer_says_what_to_install(monkeypatch):
@@ -96,5 +96,5 @@ def test_a_missing_peer_says_what_to_install(monkeypatch):
 
 
 def test_a_tool_without_masks_refuses_them():
-    with pytest.raises(InputError, match="takes no masks"):
+    with pytest.raises(InputError, match="does not support masks"):
         parse_method("demons").check([CASE], masks=True)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import warpfactor as wf
-from warpfactor.bench.data.dataset import Case
+from warpfactor.bench.data.dataset import BenchCase
 from warpfactor.bench.peers import PEERS
-from warpfactor.bench.run.outcome import Task
+from warpfactor.bench.run.task import Task
 from warpfactor.bench.score.score import score
 from warpfactor.errors import InputError
 from warpfactor.io import make_table, write_points
@@ -44,7 +44,7 @@ def case(request, tmp_path):
     for name, where in (("fixed_landmarks", points), ("moving_landmarks", truth.map_points(points))):
         files[name] = tmp_path / f"{name}.csv"
         write_points(make_table(where), where, files[name])
-    return Case("phantom", **files)
+    return BenchCase("phantom", **files)
 
 
 @pytest.mark.filterwarnings("ignore")  # theirs
@@ -59,7 +59,7 @@ def test_a_peer_comes_near_the_truth(name, case, tmp_path):
     transform = outcome.read()
     kinds = [type(part).__name__ for part in transform.parts]
     assert kinds[0] == "Warp" and set(kinds[1:]) == {"Affine"}
-    found = score(case, transform).figures
+    found = score(case, transform).values
     assert found["tre_mean_affine_mm"] < 0.6 * found["tre_mean_before_mm"]
     assert found["tre_mean_mm"] < 0.85 * found["tre_mean_affine_mm"]
     assert min(found["dice"], found["dice_affine"]) > found["dice_before"]
@@ -71,6 +71,6 @@ def test_greedy_cannot_read_paths_with_spaces(tmp_path):
     folder = tmp_path / "a b"
     folder.mkdir()
     wf.write_image(wf.Image.from_array(np.zeros((16, 16), np.float32)), folder / "x.nii.gz")
-    case = Case("x", folder / "x.nii.gz", folder / "x.nii.gz")
+    case = BenchCase("x", folder / "x.nii.gz", folder / "x.nii.gz")
     with pytest.raises(InputError, match="splits paths at spaces"):
         PEERS["greedy"].run(Task(case, PEERS["greedy"].settings, threads=1, scratch=tmp_path))

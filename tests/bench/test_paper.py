@@ -9,19 +9,19 @@ import paper_runs
 from warpfactor.bench.data.dataset import read_table
 from warpfactor.bench.data.example import write_example
 from warpfactor.bench.paper import EXPERIMENTS, published, sensitivity, tile
-from warpfactor.bench.paper.data import Pairs, gather
-from warpfactor.bench.paper.experiment import Plan
-from warpfactor.bench.paper.modes import DAMPING, adam, lm, ours
+from warpfactor.bench.paper.methods import DAMPING, adam, lm, ours
+from warpfactor.bench.paper.page import write
+from warpfactor.bench.paper.pairs import Pairs, gather
 from warpfactor.bench.paper.rejection import methods_of, outliers
-from warpfactor.bench.paper.study import Study
-from warpfactor.bench.paper.write import write
-from warpfactor.bench.run.runner import Options
-from warpfactor.bench.score.metric import DICE, TRE
-from warpfactor.bench.speed import main as speed
+from warpfactor.bench.paper.study import Study, StudyPlan
+from warpfactor.bench.run.runner import RunOptions
+from warpfactor.bench.score.measures import DICE, TRE
+from warpfactor.bench.speed import runs as speed
+from warpfactor.bench.speed.runs import SpeedMeasurement
 from warpfactor.errors import FileError, InputError
 from warpfactor.recipebook.files import recipe
 
-PLAN = Plan()
+PLAN = StudyPlan()
 
 
 @pytest.fixture(scope="module")
@@ -42,13 +42,13 @@ def pairs_of(table, count=8, **names):
 
 
 def run(name, pairs, folder, **options):
-    """An experiment on made-up runs: its report, and its tables by name as rows."""
-    study = Study(pairs, folder, plan=Plan(**options))
+    """An experiment on made-up runs: its findings, and its tables by name as rows."""
+    study = Study(pairs, folder, plan=StudyPlan(**options))
     EXPERIMENTS[name].check(study)
-    report = EXPERIMENTS[name].run(study)
-    files = write(EXPERIMENTS[name], report, study)
+    findings = EXPERIMENTS[name].run(study)
+    files = write(EXPERIMENTS[name], findings, study)
     assert {path.suffix for path in files} == {".csv", ".json", ".md", ".png"} and all(p.exists() for p in files)
-    return report, json.loads((folder / name / f"{name}.json").read_text(encoding="utf-8"))
+    return findings, json.loads((folder / name / f"{name}.json").read_text(encoding="utf-8"))
 
 
 def settings(method, table):
@@ -66,13 +66,13 @@ def test_lm_and_adam_differ_in_the_step_only(table):
 
 
 def test_iterations_are_set_for_the_papers_methods_and_bound_ours():
-    plan = Plan(iterations=(20, 40, 5))
+    plan = StudyPlan(iterations=(20, 40, 5))
     assert lm(plan).changes["deformable.iterations"] == [20, 40, 5]
     assert ours(plan).changes["deformable.iterations"] == [20, 30, 5]
     assert recipe("lung").deformable.iterations == (40, 40, 25, 15)
     assert ours(plan, "lung").changes["deformable.iterations"] == [20, 20, 25, 5]
     with pytest.raises(InputError, match="3 levels"):
-        lm(Plan(iterations=(20, 5)))
+        lm(StudyPlan(iterations=(20, 5)))
 
 
 def test_sweeps_have_the_papers_grids():
@@ -119,16 +119,16 @@ def test_rejection_has_the_papers_conditions_with_and_without_the_stop_rule(tabl
 
 
 def test_main_has_means_pairs_won_and_the_outlier(table, runner, tmp_path):
-    report, found = run("main", pairs_of(table), tmp_path)
+    findings, found = run("main", pairs_of(table), tmp_path)
     rows = {row["method"]: row for row in found["summary"]}
-    assert list(rows) == ["Adam", "LM", "default"] and report.failed == 0
+    assert list(rows) == ["Adam", "LM", "default"] and findings.failed == 0
     lm_scores = [paper_runs.dice({"deformable": settings(lm(PLAN), table)}, n) for n in range(8)]
     assert rows["LM"]["mean"] == pytest.approx(sum(lm_scores) / 8)
     assert rows["LM"]["worst"] == pytest.approx(lm_scores[0]) and rows["LM"]["worst_pair"] == "p0"
     assert rows["LM"]["won"] == "8 / 8" and rows["Adam"]["won"] is None
     assert rows["Adam"]["outlier"] == "p0" and rows["LM"]["mean_without"] == pytest.approx(sum(lm_scores[1:]) / 7)
     first = found["differences"][0]
-    assert (first["method"], first["other"], first["figure"], first["clear"]) == ("LM", "Adam", "Dice", "yes")
+    assert (first["method"], first["other"], first["measure"], first["clear"]) == ("LM", "Adam", "Dice", "yes")
     assert first["low"] < first["difference"] < first["high"]
     page = (tmp_path / "main" / "main.md").read_text(encoding="utf-8")
     assert "![Adam against LM](main.png)" in page and "warpfactor 0." in page
@@ -157,13 +157,13 @@ def test_a_pair_may_name_a_recipe_of_its_own(table, runner, tmp_path):
 
 
 def test_pairs_that_fail_are_listed_and_do_not_stop_the_rest(table, runner, tmp_path):
-    report, found = run("main", pairs_of(table, p2=paper_runs.BROKEN, p3=paper_runs.LOST), tmp_path)
+    findings, found = run("main", pairs_of(table, p2=paper_runs.BROKEN, p3=paper_runs.LOST), tmp_path)
     assert {(row["case"], row["method"]) for row in found["failures"]} == {
         (paper_runs.LOST, "affine"),
         *((paper_runs.BROKEN, method) for method in ("Adam", "LM", "default")),
     }
     assert all(row["reason"].endswith("cannot be registered.") for row in found["failures"])
-    assert report.failed == 4 and {row["count"] for row in found["summary"]} == {6}
+    assert findings.failed == 4 and {row["count"] for row in found["summary"]} == {6}
 
 
 def test_labels_are_compared_one_by_one_and_by_name(table, runner, tmp_path):
@@ -233,18 +233,18 @@ def test_outliers_are_pairs_far_beyond_the_quartiles_on_the_worse_side():
 def test_efficiency_measures_adam_and_lm_by_bench_speed(monkeypatch, tmp_path):
     bytes_each = {"adam": 60, "lm": 36, "default": 48}
 
-    def measure(jobs, folder, *, again, watch):
-        assert {(job.kind, job.metric, job.backend) for job in jobs} == {("iteration", "lncc", "cpu")}
+    def measure(jobs, folder, *, again, announce):
+        assert {(job.kind, job.metric, job.backend) for job in jobs} == {("iteration", "lncc", "numba")}
         return [
-            speed.Measurement(
+            SpeedMeasurement(
                 job, {"voxels": job.size**3, "peak_bytes": bytes_each[job.optimizer] * job.size**3, "seconds": 0.5}
             )
             for job in jobs
         ]
 
     monkeypatch.setattr(speed, "run_all", measure)
-    report, found = run("efficiency", Pairs(), tmp_path, sizes=(32, 48))
-    assert [row["place"] for row in found["efficiency_lncc"]] == ["32^3", "48^3"] and report.failed == 0
+    findings, found = run("efficiency", Pairs(), tmp_path, sizes=(32, 48))
+    assert [row["place"] for row in found["efficiency_lncc"]] == ["32^3", "48^3"] and findings.failed == 0
     assert found["efficiency_lncc"][0]["saved_percent"] == pytest.approx(40)
 
 
@@ -255,11 +255,13 @@ def test_a_page_has_the_command_that_makes_it_again(table, runner, tmp_path, mon
     """As given, or from the working folder, so that it can be pasted and says no more of the machine than it must."""
     monkeypatch.chdir(table.parent.parent)
     pairs = gather([Path("ex/pairs.csv")], limit=1)
-    study = Study(pairs, table.parent.parent / "out put", plan=Plan(iterations=(2, 1, 1)), options=Options(jobs=2))
+    study = Study(
+        pairs, table.parent.parent / "out put", plan=StudyPlan(iterations=(2, 1, 1)), options=RunOptions(jobs=2)
+    )
     write(EXPERIMENTS["main"], EXPERIMENTS["main"].run(study), study)
     page = (study.folder / "main" / "main.md").read_text(encoding="utf-8")
-    options = "--data ex/pairs.csv --limit 1 --iterations 2,1,1 --jobs 2 -o 'out put'"
-    assert f"`warpfactor bench paper main {options}`" in page
+    typed = "--data ex/pairs.csv --limit 1 --iterations 2,1,1 --jobs 2 -o 'out put'"
+    assert f"`warpfactor bench paper main {typed}`" in page
     assert gather([table], limit=1).command == "--data ex/pairs.csv --limit 1"
 
 
@@ -281,14 +283,14 @@ def test_pairs_of_several_datasets_are_told_apart_chosen_and_limited(table):
     assert gather([table, other], pattern="again*", limit=2).command == (
         f"--data {table} --data {other} --cases 'again*' --limit 2"
     )
-    with pytest.raises(InputError, match="in the data twice"):
+    with pytest.raises(InputError, match="occurs twice"):
         gather([table, table])
-    with pytest.raises(InputError, match="at least one pair"):
+    with pytest.raises(InputError, match="at least 1 pair"):
         gather([table], limit=0)
 
 
 def test_everything_is_run_again_once(table, runner, tmp_path):
-    study = Study(pairs_of(table, 1), tmp_path, options=Options(again=True))
+    study = Study(pairs_of(table, 1), tmp_path, options=RunOptions(again=True))
     study.run([lm(PLAN)])
     study.run([lm(PLAN, "same"), adam(PLAN)])
     assert [label for _, label, again in runner.calls if again] == ["affine", "LM", "Adam"]

@@ -6,12 +6,11 @@ import paper_runs
 from warpfactor.bench.data.dataset import read_table
 from warpfactor.bench.data.example import write_example
 from warpfactor.bench.paper import EXPERIMENTS
-from warpfactor.bench.paper.data import Pairs
-from warpfactor.bench.paper.experiment import Plan
-from warpfactor.bench.paper.modes import DAMPING
+from warpfactor.bench.paper.methods import DAMPING
+from warpfactor.bench.paper.pairs import Pairs
 from warpfactor.bench.paper.search import FOLDER, search
-from warpfactor.bench.paper.study import Study
-from warpfactor.bench.run.runner import Options
+from warpfactor.bench.paper.study import Study, StudyPlan
+from warpfactor.bench.run.runner import RunOptions
 from warpfactor.errors import InputError
 
 pytest.importorskip("optuna")
@@ -35,7 +34,7 @@ def two_groups(case, first="a1"):
 
 
 def make(case, folder, *, first="a1", options=None, **plan):
-    return Study(two_groups(case, first), folder, plan=Plan(**{"trials": TRIALS, **plan}), options=options)
+    return Study(two_groups(case, first), folder, plan=StudyPlan(**{"trials": TRIALS, **plan}), options=options)
 
 
 def trials(found):
@@ -67,7 +66,7 @@ def test_other_pairs_and_seeds_are_other_searches(case, runner, tmp_path):
     other = search(make(case, tmp_path, trials=2), "b")
     assert other.trials[1].settings != search(make(case, tmp_path, trials=2), "a").trials[1].settings
     assert len(list((tmp_path / FOLDER).glob("*.db"))) == 3
-    search(make(case, tmp_path, trials=3, options=Options(again=True)), "a")
+    search(make(case, tmp_path, trials=3, options=RunOptions(again=True)), "a")
     assert len(list((tmp_path / FOLDER).glob("*.db"))) == 3
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import warpfactor as wf
-from warpfactor.bench.data.dataset import Case, read_table
+from warpfactor.bench.data.dataset import BenchCase, read_table
 from warpfactor.bench.data.example import write_example
 from warpfactor.bench.score.score import affine_of, region, score
 from warpfactor.geometry.itk import sitk
@@ -61,7 +61,7 @@ def scene(request, tmp_path, rng, generator):
     matrix[:3, 3] = 1.0, -0.5, 0.7
     transform = wf.Chain((wf.Warp(field, grid), wf.Affine(matrix)), "fixed", "moving")
     wf.write_transform(transform, tmp_path / "transform.h5")
-    case = Case("x", **files, fixed_landmarks=tmp_path / "marks.csv")
+    case = BenchCase("x", **files, fixed_landmarks=tmp_path / "marks.csv")
     return case, transform, sitk.ReadTransform(str(tmp_path / "transform.h5")), points
 
 
@@ -78,7 +78,7 @@ def test_dice_is_simpleitks(scene):
     overlap.Execute(*carried(case, itk_transform))
     expected = {label: overlap.GetDiceCoefficient(label) for label in (1, 2, 3, 4)}
     assert found.per_label["dice"] == pytest.approx(expected, abs=1e-12)
-    assert found.figures["dice"] == pytest.approx(np.mean(list(expected.values())), abs=1e-12)
+    assert found.values["dice"] == pytest.approx(np.mean(list(expected.values())), abs=1e-12)
     overlap.Execute(*carried(case, sitk.Transform(3, sitk.sitkIdentity)))
     exact = {label: overlap.GetDiceCoefficient(label) for label in (1, 2, 3, 4)}
     assert found.per_label["dice_before"] == pytest.approx(exact, abs=1e-12)
@@ -99,7 +99,7 @@ def test_surface_distances_are_simpleitks(scene):
         a, b = fixed == label, moving == label
         both = [np.percentile(distances(*pair), 95) for pair in ((a, b), (b, a))]
         assert still.per_label["hd95_mm"][label] == pytest.approx(max(both), rel=1e-4, abs=1e-3)
-    assert still.figures["hd95_mm"] == pytest.approx(np.mean(list(still.per_label["hd95_mm"].values())))
+    assert still.values["hd95_mm"] == pytest.approx(np.mean(list(still.per_label["hd95_mm"].values())))
 
 
 def test_landmark_errors_are_simpleitks(scene):
@@ -108,11 +108,11 @@ def test_landmark_errors_are_simpleitks(scene):
     mapped = np.array([itk_transform.TransformPoint(point) for point in points[:, :3].tolist()])
     errors = np.linalg.norm(mapped - points[:, 3:], axis=1)
     np.testing.assert_allclose(found.per_landmark_mm, errors, atol=1e-4)
-    assert found.figures["tre_mean_mm"] == pytest.approx(errors.mean(), abs=1e-4)
-    assert found.figures["tre_median_mm"] == pytest.approx(np.median(errors), abs=1e-4)
-    assert found.figures["tre_max_mm"] == pytest.approx(errors.max(), abs=1e-4)
+    assert found.values["tre_mean_mm"] == pytest.approx(errors.mean(), abs=1e-4)
+    assert found.values["tre_median_mm"] == pytest.approx(np.median(errors), abs=1e-4)
+    assert found.values["tre_max_mm"] == pytest.approx(errors.max(), abs=1e-4)
     before = np.linalg.norm(points[:, :3] - points[:, 3:], axis=1)
-    assert found.figures["tre_mean_before_mm"] == pytest.approx(before.mean())
+    assert found.values["tre_mean_before_mm"] == pytest.approx(before.mean())
 
 
 def test_the_jacobian_is_simpleitks(scene):
@@ -130,19 +130,19 @@ def test_the_jacobian_is_simpleitks(scene):
     mask = np.zeros(SHAPE, np.uint8)
     mask[inner] = 1
     path = write(mask, warp.grid, case.fixed.parent / "mask.nii.gz")
-    inside = score(dataclasses.replace(case, fixed_mask=path), transform).figures
+    inside = score(dataclasses.replace(case, fixed_mask=path), transform).values
     log = np.log(expected[inner].clip(1e-3, 1e3))
     assert inside["sd_log_jacobian"] == pytest.approx(log.std(), rel=1e-4)
     assert inside["folded_fraction"] == pytest.approx((expected[inner] <= 0).mean(), abs=1e-9)
     assert inside["jacobian_minimum"] == pytest.approx(expected[inner].min(), abs=1e-4)
-    assert inside["sd_log_jacobian_image"] == found.figures["sd_log_jacobian_image"]
+    assert inside["sd_log_jacobian_image"] == found.values["sd_log_jacobian_image"]
 
 
 def test_an_affine_before_the_warp_is_taken_out(scene):
     case, transform, _, _ = scene
     warp, affine = transform.parts
     still = wf.Warp(torch.zeros_like(warp.displacement), warp.grid, "fixed", "fixed")
-    found = score(case, wf.Chain((affine, still))).figures
+    found = score(case, wf.Chain((affine, still))).values
     assert abs(np.linalg.det(affine.matrix[:3, :3]) - 1) > 1e-3
     assert found["jacobian_minimum_image"] == pytest.approx(1, abs=1e-4)
     assert found["sd_log_jacobian_image"] == pytest.approx(0, abs=1e-4)
@@ -151,8 +151,8 @@ def test_an_affine_before_the_warp_is_taken_out(scene):
 def test_without_a_warp_there_is_no_spread(scene):
     case, transform, _, _ = scene
     found = score(case, affine_of(transform))
-    assert found.figures["sd_log_jacobian"] == found.figures["folded_voxels"] == 0
-    assert found.figures["dice"] == score(case, transform).figures["dice_affine"]
+    assert found.values["sd_log_jacobian"] == found.values["folded_voxels"] == 0
+    assert found.values["dice"] == score(case, transform).values["dice_affine"]
 
 
 def test_a_label_that_gets_lost_counts_as_zero(tmp_path, rng):
@@ -164,15 +164,15 @@ def test_a_label_that_gets_lost_counts_as_zero(tmp_path, rng):
     }
     away = np.eye(4)
     away[0, 3] = 500.0
-    found = score(Case("x", **files), wf.Affine(away))
-    assert found.figures["dice"] == 0 and found.figures["labels_lost"] == 4
+    found = score(BenchCase("x", **files), wf.Affine(away))
+    assert found.values["dice"] == 0 and found.values["labels_lost"] == 4
     assert found.per_label["dice"] == dict.fromkeys((1, 2, 3, 4), 0.0)
-    assert np.isnan(found.figures["hd95_mm"])
+    assert np.isnan(found.values["hd95_mm"])
 
 
 def test_without_truth_there_is_mutual_information(scene):
     case, transform, _, _ = scene
-    found = score(Case("x", case.fixed, case.moving), transform).figures
+    found = score(BenchCase("x", case.fixed, case.moving), transform).values
     fixed, moving = wf.read_image(case.fixed), wf.read_image(case.moving)
     assert found["mi_before_nats"] == wf.quality.mutual_information(fixed.data[0], moving.data[0])
     assert found["mi_nats"] != found["mi_affine_nats"] and "dice" not in found and "tre_mean_mm" not in found
@@ -182,7 +182,7 @@ def test_regularity_counts_where_there_is_something(tmp_path):
     grid = wf.Grid.from_spacing((6, 7, 8))
     data = torch.zeros(1, 6, 7, 8)
     data[0, 2:4, 2:5, 3:6] = 5.0
-    case = Case("x", tmp_path, tmp_path)
+    case = BenchCase("x", tmp_path, tmp_path)
     assert int(region(case, wf.Image(data, grid)).sum()) == 18
     data[0, 0, 0, 0] = 1.0  # the border is no longer of one value
     assert int(region(case, wf.Image(data, grid)).sum()) == data.numel()
@@ -194,6 +194,6 @@ def test_the_truth_of_an_example_scores_well(tmp_path):
     """The landmarks of the example are those of its phantom: the true warp has no error, and lowers it from before."""
     (case,) = read_table(write_example(tmp_path / "ex", pairs=1, shape=(1, 48, 56))).cases
     truth = wf.phantom.phantom((1, 48, 56), seed=0).displacement
-    found = score(case, wf.Warp(truth, wf.read_image(case.fixed).grid)).figures
+    found = score(case, wf.Warp(truth, wf.read_image(case.fixed).grid)).values
     assert found["tre_max_mm"] < 1e-5 < 1 < found["tre_mean_before_mm"]
     assert found["dice"] > found["dice_before"] + 0.2
