@@ -17,12 +17,12 @@ CASE = BenchCase("x", Path("a"), Path("b"), recipe="lung")
 
 
 def test_a_list_of_methods_needs_no_quotes():
-    text = "default,fast+deformable.iterations=3,2,1,adam=default+deformable.descent=adam+deformable.step=0.25,demons"
+    text = "default,fast+deformable.iterations=3,2,1,adam=default+deformable.optimizer=adam+deformable.step=0.25,demons"
     methods = parse_methods(text)
     assert [(m.label, m.base, m.changes) for m in methods] == [
         ("default", "default", {}),
         ("fast+deformable.iterations=3,2,1", "fast", {"deformable.iterations": [3, 2, 1]}),
-        ("adam", "default", {"deformable.descent": "adam", "deformable.step": 0.25}),
+        ("adam", "default", {"deformable.optimizer": "adam", "deformable.step": 0.25}),
         ("demons", "demons", {}),
     ]
     assert [m.tool for m in methods] == [OURS, OURS, OURS, "demons"]

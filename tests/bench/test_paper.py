@@ -60,7 +60,7 @@ def settings(method, table):
 
 def test_lm_and_adam_differ_in_the_step_only(table):
     own, other = settings(lm(PLAN), table), settings(adam(PLAN), table)
-    assert {key for key in own if own[key] != other[key]} == {"descent", "damping", "step"}
+    assert {key for key in own if own[key] != other[key]} == {"optimizer", "damping", "step"}
     assert {key: own["damping"][key] for key in DAMPING} == DAMPING
     assert (own["step"], other["step"]) == (0.5 * 0.75, 0.5 * 0.5)
 
@@ -98,7 +98,7 @@ def test_tiles_of_all_sizes_and_the_pointwise_form_for_one(table):
     methods = tile.methods_of(PLAN)
     assert list(methods) == list(range(1, 11))
     assert settings(methods[1], table) == settings(lm(PLAN), table)
-    assert [settings(methods[k], table)["descent"]["tile_size"] for k in (2, 10)] == [2, 10]
+    assert [settings(methods[k], table)["optimizer"]["tile_size"] for k in (2, 10)] == [2, 10]
 
 
 def test_rejection_has_the_papers_conditions_with_and_without_the_stop_rule(table):

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from typer.testing import CliRunner
+from warpfactor.stages.pyramid import register_deformable
 
 import warpfactor as wf
 from warpfactor import kernels
@@ -21,7 +22,6 @@ from warpfactor.bench.speed.yardsticks import FACTOR, ScaleCopy
 from warpfactor.cli import app, warmup
 from warpfactor.errors import InputError
 from warpfactor.scene.scene import make_scene
-from warpfactor.stages.pyramid import register_deformable
 
 JOB = SpeedJob("iteration", size=24, metric="lncc", optimizer="lm", backend="numba", threads=1, quick=True)
 LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells the high-water mark")
@@ -89,8 +89,8 @@ def test_a_level_runs_to_its_limit(optimizer, metric):
 
 
 def test_the_settings_are_those_of_the_recipes():
-    assert level_settings("lm", "lncc", iterations=1).descent.name == "pointwise"
-    assert level_settings("adam", "lncc", iterations=1).descent.name == "adam"
+    assert level_settings("lm", "lncc", iterations=1).optimizer.name == "pointwise"
+    assert level_settings("adam", "lncc", iterations=1).optimizer.name == "adam"
     assert level_settings("lm+rejection", "lncc", iterations=1).damping.copies(finest=True)
     assert not level_settings("lm", "lncc", iterations=1).damping.copies(finest=True)
     finest = wf.recipe("default").deformable.metric.size[-1]

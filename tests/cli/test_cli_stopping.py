@@ -20,7 +20,7 @@ from warpfactor.stages.linear import stage as linear
 RUNNER = CliRunner()
 ENDLESS = [
     part
-    for setting in ("linear=none", "deformable.descent=adam", "deformable.levels=1", "deformable.iterations=1000000")
+    for setting in ("linear=none", "deformable.optimizer=adam", "deformable.levels=1", "deformable.iterations=1000000")
     for part in ("--set", setting)
 ]
 posix = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")

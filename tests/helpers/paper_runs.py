@@ -19,7 +19,7 @@ def dice(settings, number):
     deformable = settings["deformable"]
     if deformable is None:
         return 0.4
-    name, damping = deformable["descent"]["name"], deformable["damping"]
+    name, damping = deformable["optimizer"]["name"], deformable["damping"]
     level = 0.6 + 0.01 * number
     if name == "adam":
         return level - 0.01 - (0.001 if number % 2 else 0.0)
@@ -27,7 +27,7 @@ def dice(settings, number):
         return level + 0.02
     off = 0.002 * abs(math.log2(damping["increase"] / 2)) + 0.1 * abs(damping["decrease"] - 0.95)
     if name == "tile":
-        off += 0.005 * deformable["descent"]["tile_size"]
+        off += 0.005 * deformable["optimizer"]["tile_size"]
     if deformable["convergence"]["slope"] is None and damping["cap"] == "inf":
         off += 0.1
     return level - off

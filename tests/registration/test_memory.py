@@ -13,14 +13,14 @@ import pytest
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from warpfactor.stages.history import Record
+from warpfactor.stages.pyramid import register_deformable
 
 import warpfactor as wf
 from warpfactor import kernels
 from warpfactor.bench.run import meter
 from warpfactor.optim import Convergence, Descent
 from warpfactor.scene.scene import Scene, make_scene, stored
-from warpfactor.stages.history import Record
-from warpfactor.stages.pyramid import register_deformable
 from warpfactor.stages.settings import Deformable
 
 OPS = kernels.select("cpu")

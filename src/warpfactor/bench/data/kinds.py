@@ -23,7 +23,7 @@ from typing import Any
 
 from warpfactor.bench.data.dataset import BenchCase, Dataset, check_files, checked, read_table, write_table
 from warpfactor.errors import FileError, InputError
-from warpfactor.io.folder import atomic_folder
+from warpfactor.io.atomic import atomic_folder
 
 LIST = "kinds.toml"
 _SUFFIXES = (".csv", ".tsv")

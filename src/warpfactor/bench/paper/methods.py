@@ -33,7 +33,7 @@ def lm(plan: StudyPlan, label: str = LM, changes: Mapping[str, Any] | None = Non
 
 def adam(plan: StudyPlan) -> Method:
     """Adam with the paper's learning rate."""
-    own = {"deformable.descent": "adam", "deformable.step": ADAM_STEP}
+    own = {"deformable.optimizer": "adam", "deformable.step": ADAM_STEP}
     return Method(ADAM, PAPER, {**own, **iterations(plan, PAPER)})
 
 

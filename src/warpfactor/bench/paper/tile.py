@@ -20,7 +20,7 @@ SIZES = tuple(range(1, 11))
 
 def methods_of(plan: StudyPlan) -> dict[int, Method]:
     """LM by edge length of the tile; a tile of one voxel is the pointwise form."""
-    tiles = {k: {"deformable.descent": "tile", "deformable.descent.tile_size": k} for k in SIZES if k > 1}
+    tiles = {k: {"deformable.optimizer": "tile", "deformable.optimizer.tile_size": k} for k in SIZES if k > 1}
     return {k: lm(plan, f"tile {k}", tiles.get(k)) for k in SIZES}
 
 

@@ -1,7 +1,7 @@
 """Time and memory of one iteration of the level solver that registrations use, at full resolution.
 
 This file holds all that the speed benchmark knows about the insides of a registration: scenes, level settings and the
-progress records of `register_deformable`.
+events of `run_greedy`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from types import ModuleType
 from typing import Any, cast
 
 import numpy as np
@@ -25,11 +24,13 @@ from warpfactor.bench.speed.plan import OPTIMIZERS, SpeedJob
 from warpfactor.bench.speed.yardsticks import ScaleCopy, Span
 from warpfactor.errors import InputError
 from warpfactor.geometry.grid import Matrix
+from warpfactor.kernels.ops import Ops
 from warpfactor.optim import Convergence
-from warpfactor.scene.scene import Scene, make_scene
-from warpfactor.stages.history import Record
-from warpfactor.stages.pyramid import register_deformable
-from warpfactor.terms import METRICS, Similarity
+from warpfactor.scene.prepare import make_scene
+from warpfactor.scene.scene import Scene
+from warpfactor.stages.greedy import run_greedy
+from warpfactor.stages.stage import Event, Watch
+from warpfactor.terms import METRICS, Term
 
 SMALL = 24  # edge length of the pair that loads or compiles the kernels before anything is measured
 MEMORY_ITERATIONS = 3
@@ -73,19 +74,20 @@ def window_of(optimizer: str) -> int:
     return int(metric.size) if isinstance(metric, wf.LNCC) and isinstance(metric.size, int) else 0
 
 
-def _finest(metric: Similarity, name: str, window: int) -> Similarity:
+def _finest(metric: Term, name: str, window: int) -> Term:
     if name != "lncc" or not isinstance(metric, wf.LNCC):
-        plain: Similarity = METRICS[name]()
+        plain: Term = METRICS[name]()
         return plain
     return replace(metric, size=window or (metric.size[-1] if isinstance(metric.size, tuple) else metric.size))
 
 
-def _scene_of(job: SpeedJob) -> tuple[Scene, Matrix]:
+def _scene_of(job: SpeedJob, ops: Ops) -> tuple[Scene, Matrix]:
     """The images of a job and the affine between them: what the deformable stage starts from."""
     if job.size:
-        return make_scene(*make_pair(job.size)), np.eye(4)
+        return make_scene(*make_pair(job.size), ops=ops), np.eye(4)
     found = wf.register(job.fixed, job.moving, recipe="affine")
-    return make_scene(wf.read_image(job.fixed), wf.read_image(job.moving)), np.asarray(found.affine.matrix)
+    images = wf.read_image(job.fixed), wf.read_image(job.moving)
+    return make_scene(*images, ops=ops), np.asarray(found.affine.matrix)
 
 
 # One iteration
@@ -101,9 +103,9 @@ class IterationTimer:
         self.rejected = 0
         self._since = Span.now()
 
-    def __call__(self, record: Record) -> None:
+    def __call__(self, event: Event) -> None:
         now = Span.now()
-        if not record.accepted:  # the same iteration continues from the previous warp
+        if not event.accepted:  # the same iteration continues from the previous warp
             self.rejected += 1
             return
         self.iterations.append(now - self._since)
@@ -119,7 +121,7 @@ class KernelTimes:
         seconds: For each iteration, the seconds by kernel. The second call of a kernel has the name "kernel 2".
     """
 
-    def __init__(self, ops: ModuleType) -> None:
+    def __init__(self, ops: Ops) -> None:
         self._ops = ops
         self._calls: list[tuple[str, float]] = []
         self.seconds: list[dict[str, float]] = []
@@ -159,28 +161,28 @@ def measure_iteration(job: SpeedJob) -> dict[str, Any]:
     """
     check_memory(job)
     ops = kernels.select("cpu", job.backend)
-    _run(job, make_scene(*make_pair(SMALL)), np.eye(4), ops, iterations=2)
+    _run(job, make_scene(*make_pair(SMALL), ops=ops), np.eye(4), ops, iterations=2)
     before = meter.reset_peak()
-    scene, affine = _scene_of(job)
+    scene, affine = _scene_of(job, ops)
     meter.reset_peak()
     _run(job, scene, affine, ops, iterations=MEMORY_ITERATIONS)
     peak = meter.peak_bytes()
     return {
-        "voxels": scene.fixed_grid.voxel_count,
-        "shape_zyx": list(scene.fixed_grid.shape),
+        "voxels": scene.fixed.grid.voxel_count,
+        "shape_zyx": list(scene.fixed.grid.shape),
         "window": window_of(job.optimizer),
-        "image_bytes": sum(t.numel() * t.element_size() for t in (scene.pair.fixed, scene.pair.moving)),
+        "image_bytes": sum(t.numel() * t.element_size() for t in (scene.fixed.data, scene.moving.data)),
         "peak_bytes": None if before is None or peak is None else peak - before,
         **_time(job, scene, affine, ops),
     }
 
 
-def _time(job: SpeedJob, scene: Scene, affine: Matrix, ops: ModuleType) -> dict[str, Any]:
-    voxels = scene.fixed_grid.voxel_count
+def _time(job: SpeedJob, scene: Scene, affine: Matrix, ops: Ops) -> dict[str, Any]:
+    voxels = scene.fixed.grid.voxel_count
     kernel_times = KernelTimes(ops)
     timer = IterationTimer(ScaleCopy(voxels), kernel_times)
     count = WARM_UP + _repetitions(job, voxels)
-    _run(job, scene, affine, cast(ModuleType, kernel_times), iterations=count, progress=timer)
+    _run(job, scene, affine, cast(Ops, kernel_times), iterations=count, progress=timer)
     spans, copies, calls = timer.iterations[WARM_UP:], timer.copies[WARM_UP:], kernel_times.seconds[WARM_UP:]
     middle = statistics.median_low(span.wall for span in spans)
     typical = [span.wall for span in spans].index(middle)
@@ -197,11 +199,9 @@ def _time(job: SpeedJob, scene: Scene, affine: Matrix, ops: ModuleType) -> dict[
     }
 
 
-def _run(
-    job: SpeedJob, scene: Scene, affine: Matrix, ops: ModuleType, *, iterations: int, progress: Any = None
-) -> None:
+def _run(job: SpeedJob, scene: Scene, affine: Matrix, ops: Ops, *, iterations: int, progress: Any = None) -> None:
     settings = level_settings(job.optimizer, job.metric, iterations=iterations)
-    register_deformable(scene, settings, ops=ops, affine=affine, progress=progress)
+    run_greedy(scene, settings, ops=ops, affine=affine, watch=Watch(progress))
 
 
 def _repetitions(job: SpeedJob, voxels: int) -> int:
@@ -235,7 +235,7 @@ def measure_alternating(job: SpeedJob) -> dict[str, Any]:
     by_size = job.kind == "sizes"
     check_memory(replace(job, size=max(job.values)) if by_size else job)
     ops = kernels.select("cpu", job.backend)
-    scenes = {size: make_scene(*make_pair(size)) for size in (set(job.values) if by_size else {job.size})}
+    scenes = {size: make_scene(*make_pair(size), ops=ops) for size in (set(job.values) if by_size else {job.size})}
     found: dict[int, list[float]] = {value: [] for value in job.values}
     for _ in range(QUICK_ALTERNATIONS if job.quick else ALTERNATIONS[job.kind]):
         for value in job.values:
@@ -244,11 +244,10 @@ def measure_alternating(job: SpeedJob) -> dict[str, Any]:
     return {str(value): min(times) for value, times in found.items()}
 
 
-def _nanoseconds_per_voxel(scene: Scene, window: int, ops: ModuleType) -> float:
+def _nanoseconds_per_voxel(scene: Scene, window: int, ops: Ops) -> float:
     times = [time.perf_counter()]
     settings = level_settings("lm", "lncc", iterations=WARM_UP + ALTERNATION_ITERATIONS, window=window)
-    register_deformable(
-        scene, settings, ops=ops, affine=np.eye(4), progress=lambda _: times.append(time.perf_counter())
-    )
+    watch = Watch(lambda _: times.append(time.perf_counter()))
+    run_greedy(scene, settings, ops=ops, affine=np.eye(4), watch=watch)
     seconds = [after - before for before, after in itertools.pairwise(times)]
-    return 1e9 * statistics.median(seconds[WARM_UP:]) / scene.fixed_grid.voxel_count
+    return 1e9 * statistics.median(seconds[WARM_UP:]) / scene.fixed.grid.voxel_count

@@ -16,7 +16,7 @@ METRICS = ("lncc", "mse", "mi")
 # Name of an optimizer -> recipe, and the settings that are changed in it. The first three differ in the optimizer only.
 OPTIMIZERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "lm": ("paper", {}),
-    "adam": ("paper", {"deformable.descent": "adam"}),
+    "adam": ("paper", {"deformable.optimizer": "adam"}),
     "lm+rejection": ("paper", {"deformable.damping.tolerance": 0.1, "deformable.damping.cap": 1.0}),
     # Without rejection, so that a level does not end early because no step lowers the cost.
     "default": ("default", {"deformable.damping.reject": False}),
