@@ -5,7 +5,9 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+import stand_ins
 from warpfactor.bench.data.layouts import LAYOUTS
+from warpfactor.bench.run import runner
 from warpfactor.cli import app as cli
 
 RUNNER = CliRunner()
@@ -72,7 +74,8 @@ def test_landmarks_that_do_not_correspond_are_found_by_the_check(tmp_path):
     assert "case 'p': " in error and "a.csv has 2 points" in error
 
 
-def test_a_case_without_labels_does_not_stop_the_others(tmp_path):
+def test_a_case_without_labels_does_not_stop_the_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "_run_once", stand_ins.run_here)
     for name in ("a.nii.gz", "b.nii.gz", "c.nii.gz"):
         (tmp_path / name).write_bytes(b"no image")
     table = tmp_path / "pairs.csv"
@@ -84,7 +87,8 @@ def test_a_case_without_labels_does_not_stop_the_others(tmp_path):
     assert "Failed    1 of 1 runs" in result.stdout  # two labels, one run
 
 
-def test_failures_end_with_a_code_of_their_own(tmp_path):
+def test_failures_end_with_a_code_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "_run_once", stand_ins.run_here)
     for name in ("a", "b"):
         (tmp_path / f"{name}.nii.gz").write_bytes(b"no image")
     table = tmp_path / "pairs.csv"

@@ -172,7 +172,7 @@ def test_our_failure_is_a_loss_and_the_worst_case():
 
 
 def test_the_command_compares_methods_over_kinds(tables, tmp_path, monkeypatch):
-    monkeypatch.setattr(runner, "_run_once", stand_ins._run_here)
+    monkeypatch.setattr(runner, "_run_once", stand_ins.run_here)
     methods = f"a=rigid+{QUICK},b=affine+{QUICK}"
     options = ["bench", "accuracy", "--data", tables, "--methods", methods, "-o", tmp_path / "out"]
     done = CliRunner().invoke(cli.app, [str(option) for option in options], catch_exceptions=False)

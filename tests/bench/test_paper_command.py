@@ -6,9 +6,11 @@ import shlex
 import pytest
 from typer.testing import CliRunner
 
+import stand_ins
 from warpfactor.bench.data.example import write_example
 from warpfactor.bench.data.layouts import LAYOUTS
 from warpfactor.bench.paper import EXPERIMENTS
+from warpfactor.bench.run import runner
 from warpfactor.cli import app as cli
 from warpfactor.cli import bench_paper
 
@@ -41,8 +43,9 @@ def test_the_commands_that_datasets_prints_exist(layout, tmp_path, monkeypatch):
     assert program == "warpfactor" and "there is no such dataset" in run(*arguments, code=2).stderr
 
 
-def test_from_a_table_to_pages_with_a_broken_pair_and_again_from_what_is_there(table, tmp_path):
-    """In real processes: the affine of one pair fails, the other is registered by all; labels then need no new run."""
+def test_from_a_table_to_pages_with_a_broken_pair_and_again_from_what_is_there(table, tmp_path, monkeypatch):
+    """The affine of one pair fails, the other is registered by all; labels then need no new run."""
+    monkeypatch.setattr(runner, "_run_once", stand_ins.run_here)  # tests/bench/test_runner.py has real processes
     (table.parent / "broken.nii.gz").write_bytes(b"no image")
     mine = table.with_name("mine.csv")
     mine.write_text(table.read_text(encoding="utf-8").replace("pair1_moving.nii.gz", "broken.nii.gz"), encoding="utf-8")

@@ -119,10 +119,14 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(RECIPES, name, quick(recipe))
     monkeypatch.setattr(example, "write_example", partial(example.write_example, pairs=2, shape=SHAPE))
     monkeypatch.setattr(wf.report, "align", lambda _: None)
-    monkeypatch.setattr(runner, "_run_once", _run_here)
+    monkeypatch.setattr(runner, "_run_once", run_here)
 
 
-def _run_here(job: Any, folder: Path, how: Any, _: Any) -> Any:
-    """The run of a benchmark in this process instead of one of its own."""
-    worker.run(runner._request(job, folder, how))
-    return read_run(folder / runner.RUNS / job.file_name)
+def run_here(plan: Any, folder: Path, how: Any, _: Any) -> Any:
+    """Stands in for `runner._run_once`: the run of a benchmark in this process instead of one of its own."""
+    request = runner._request(plan, folder, how)
+    try:
+        worker.run(request)
+    except wf.WarpfactorError as error:
+        runner._write_failure(request, 1, [f"{worker.REASON}{error}"], Path(request["output"]))
+    return read_run(Path(request["output"]))
