@@ -56,4 +56,7 @@ def test_only_entry_points_choose_a_backend():
 
 
 def _called(node):
-    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    """The name of a function that is called as `select(...)` or `kernels.select(...)`; not a method of a tensor."""
+    if isinstance(node.func, ast.Attribute):
+        return node.func.attr if getattr(node.func.value, "id", "") == "kernels" else ""
+    return getattr(node.func, "id", "")

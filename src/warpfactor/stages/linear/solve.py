@@ -31,7 +31,7 @@ Square = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Trial:
+class LinearTrial:
     """One iteration of a solver.
 
     Attributes:
@@ -82,7 +82,7 @@ class Solver:
     stop: Callable[[], bool] = lambda: False
 
     def solve(
-        self, matrix: Matrix, dof: str, iterations: int, report: Callable[[Trial], None] | None = None
+        self, matrix: Matrix, dof: str, iterations: int, report: Callable[[LinearTrial], None] | None = None
     ) -> tuple[Matrix, Ending]:
         """The best transform of the group `dof` applied before `matrix`, and why the search ended."""
         motion = Motion.on(self.scene.fixed.grid, dof, finest_spacing(self.scene.fixed.grid))
@@ -100,7 +100,7 @@ class Solver:
             there = self._point(here.matrix @ step, motion)
             accepted = there.cost < here.cost
             if report is not None:
-                report(Trial(dof, number, there.cost, damping, accepted))
+                report(LinearTrial(dof, number, there.cost, damping, accepted))
             damping = next_damping(damping, (here.cost - there.cost) / predicted)
             refused = 0 if accepted else refused + 1
             if refused == REJECTIONS:

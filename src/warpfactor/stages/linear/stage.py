@@ -17,7 +17,7 @@ from warpfactor.scene.levels import Level, coarse_to_fine, finest_spacing, level
 from warpfactor.scene.scene import Scene, Side
 from warpfactor.stages.linear.cost import METRICS, LinearCost, linear_cost
 from warpfactor.stages.linear.motion import MOTIONS, Motion, restrict
-from warpfactor.stages.linear.solve import LEAST_OVERLAP, Solver, Trial
+from warpfactor.stages.linear.solve import LEAST_OVERLAP, LinearTrial, Solver
 from warpfactor.stages.linear.starts import (
     STARTS,
     Overlap,
@@ -184,7 +184,7 @@ def _solve(
     return matrix, ending
 
 
-def _tell(watch: Watch, level: Level, done: float, trial: Trial) -> None:
+def _tell(watch: Watch, level: Level, done: float, trial: LinearTrial) -> None:
     watch.tell(
         Event(
             stage=trial.dof,
