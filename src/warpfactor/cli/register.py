@@ -16,7 +16,7 @@ from warpfactor.cli import report as reporting
 from warpfactor.cli import show
 from warpfactor.cli.ahead import compile_ahead
 from warpfactor.cli.options import Force, Json, Landmarks, Quiet, Ras, Threads, parse_numbers, parse_settings
-from warpfactor.cli.scores import Companions
+from warpfactor.registration.companions import Companions
 from warpfactor.cli.stopping import Stop, stoppable
 
 if TYPE_CHECKING:

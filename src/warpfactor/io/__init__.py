@@ -1,6 +1,7 @@
 """Files: images, transforms and points. File formats and their conventions exist only here."""
 
 from warpfactor.io.atomic import atomic_path, check_free
+from warpfactor.io.folder import atomic_folder, check_folder
 from warpfactor.io.images import (
     Series,
     from_any,
@@ -14,6 +15,7 @@ from warpfactor.io.images import (
 )
 from warpfactor.io.nifti import GeometryWarning
 from warpfactor.io.points import Landmarks, PointTable, make_table, read_landmarks, read_points, write_points
+from warpfactor.io.together import run_together
 from warpfactor.io.transforms import read_ants, read_transform, write_ants, write_transform
 
 __all__ = [
@@ -21,7 +23,9 @@ __all__ = [
     "Landmarks",
     "PointTable",
     "Series",
+    "atomic_folder",
     "atomic_path",
+    "check_folder",
     "check_free",
     "from_any",
     "make_table",
@@ -33,6 +37,7 @@ __all__ = [
     "read_points",
     "read_series",
     "read_transform",
+    "run_together",
     "write_ants",
     "write_image",
     "write_labels",
