@@ -185,7 +185,7 @@ def _csv(figures: list[Figure]) -> str:
 
 
 def _json(figures: list[Figure]) -> str:
-    from warpfactor.registration.result import json_text
+    from warpfactor.io.jsontext import json_text
 
     entries: dict[str, Any] = {figure.name: figure.value for figure in figures if figure.label is None}
     for name in PER_LABEL:

@@ -42,7 +42,7 @@ def show_one(
     if form == "toml":
         typer.echo(recipe.to_toml(), nl=False)
     elif form == "json":
-        from warpfactor.registration.result import json_text
+        from warpfactor.io.jsontext import json_text
 
         typer.echo(json_text(recipe.to_dict()), nl=False)
     else:

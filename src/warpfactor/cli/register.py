@@ -15,8 +15,8 @@ import warpfactor as wf
 from warpfactor.cli import report as reporting
 from warpfactor.cli import show
 from warpfactor.cli.options import Force, Json, Landmarks, Quiet, Ras, Threads, parse_numbers, parse_settings
-from warpfactor.cli.scores import Companions
 from warpfactor.cli.stopping import Stop, stoppable
+from warpfactor.registration.companions import Companions
 
 if TYPE_CHECKING:
     from warpfactor.show.report import Report

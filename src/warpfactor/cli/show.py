@@ -81,7 +81,7 @@ def _compilation() -> str:
 
 
 def print_json(entry: dict[str, Any]) -> None:
-    from warpfactor.registration.result import without_nan
+    from warpfactor.io.jsontext import without_nan
 
     typer.echo(json.dumps(without_nan(entry), allow_nan=False))
 
@@ -138,14 +138,14 @@ def _entry(name: str, text: str) -> str:
 
 def _affine(registration: wf.Registration) -> str:
     """What the affine does: turn, shift of the fixed image's centre, change of volume."""
-    from warpfactor.checks.alignment import turn_degrees
+    from warpfactor.checks.alignment import rotation_degrees
 
     matrix, grid = registration.affine.matrix, registration.fixed_grid
     centre = grid.index_to_world([[(n - 1) / 2 for n in grid.shape]])
     shift = float(np.linalg.norm(registration.affine.map_points(centre) - centre))
     volume = registration.figures.affine_determinant
     return (
-        f"turns by {live.number(turn_degrees(matrix), 1)} degrees, shifts the centre by {live.number(shift, 1)} mm, "
+        f"turns by {live.number(rotation_degrees(matrix), 1)} degrees, shifts the centre by {live.number(shift, 1)} mm, "
         f"scales volumes by {volume:.2f}"
     )
 
@@ -162,9 +162,9 @@ def _time(seconds: float) -> str:
 
 def _bare(registration: wf.Registration) -> str:
     """The time that the report gives: it is made before all is written."""
-    from warpfactor.registration.result import bare_seconds
+    from warpfactor.checks.case import registration_seconds
 
-    return f" (registration {_time(bare_seconds(registration.run.seconds))})"
+    return f" (registration {_time(registration_seconds(registration.run.seconds))})"
 
 
 def _costs(stage: Stage) -> str:

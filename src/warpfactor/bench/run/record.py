@@ -15,7 +15,7 @@ from warpfactor.bench.peers import PEERS
 from warpfactor.bench.run.method import OURS, Method
 from warpfactor.bench.score import score
 from warpfactor.io import atomic_path
-from warpfactor.registration.result import json_text
+from warpfactor.io.jsontext import json_text
 
 FORMAT = 2
 _OLD_FORMAT = 1  # had the scores under the name "figures"; runs of slow tools are worth keeping

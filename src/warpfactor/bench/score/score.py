@@ -15,14 +15,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from warpfactor import measure as quality
 from warpfactor.bench.data.dataset import BenchCase
 from warpfactor.bench.data.landmarks import read_pair
 from warpfactor.geometry.grid import Grid
 from warpfactor.geometry.image import Image
 from warpfactor.geometry.transform import Affine, Chain, Transform, Warp
 from warpfactor.io import read_image, read_labels, read_mask
-from warpfactor.measure import quality
-from warpfactor.measure.quality import TargetErrors
+from warpfactor.measure import TargetErrors
 
 VERSION = 1  # of the definitions below; runs that were scored by another version are repeated
 BEFORE, AFFINE, AFTER = "before", "affine", "after"
