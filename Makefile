@@ -3,13 +3,15 @@
 # Python 3.10+ and make.
 PYTHON ?= python3
 VENV := .venv
+# Continuous integration adds peers and bench, so that no comparison with other tools is skipped there.
+EXTRAS ?= test,docs
 BIN := $(VENV)/bin
 
 .PHONY: demo test lint types docs clean
 
-$(VENV)/.installed: pyproject.toml
+$(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[test,docs]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRAS)]"
 	touch $@
 
 demo: $(VENV)/.installed
