@@ -15,7 +15,7 @@ import warpfactor as wf
 from warpfactor.cli import show
 from warpfactor.cli.mixups import warn_of_landmarks_outside, warn_of_misread_landmarks
 from warpfactor.cli.options import Force, Landmarks, Ras, Result, Source, Threads, Transforms, read_source
-from warpfactor.cli.scores import check_same_space, read_filled_labels
+from warpfactor.registration.companions import check_same_space, read_nonempty_labels
 from warpfactor.errors import InputError
 
 FORMATS = ("table", "json", "csv")
@@ -73,7 +73,7 @@ def _label_figures(source: Source | None, fixed: Path | None, moving: Path | Non
         return []
     if fixed is None or moving is None:
         raise InputError("Two label maps are compared; give both --fixed-labels and --moving-labels.")
-    truth, given = read_filled_labels(fixed), read_filled_labels(moving)
+    truth, given = read_nonempty_labels(fixed), read_nonempty_labels(moving)
     before: dict[str, wf.Image] = {}
     if source is None:
         carried = given.on_grid(truth.grid)
