@@ -372,25 +372,11 @@ def test_ordinary_kernels_can_use_parts():
 
 
 def test_warmup_says_at_once_what_it_does(monkeypatch):
-    monkeypatch.setattr(warmup, "parts", lambda *_: [("a part", lambda: None)])
+    monkeypatch.setattr(warmup, "parts", lambda: [("a part", lambda: None)])
     told = CliRunner().invoke(app.app, ["warmup"], catch_exceptions=False).stdout.splitlines()
     assert "every kernel" in told[0]
     assert told[1].startswith("a part")
     assert CliRunner().invoke(app.app, ["warmup", "--quiet"], catch_exceptions=False).stdout == ""
-
-
-def test_nothing_is_kept_at_first_and_something_afterwards(places, kernel):
-    assert cache.is_empty()
-    kernel()(4)
-    assert not cache.is_empty()
-
-
-def test_where_nothing_can_be_kept_there_is_nothing_to_fill(places, tmp_path):
-    block(places.own)
-    block(places.user.parent)
-    (tmp_path / f"warpfactor-{os.getuid()}").mkdir()
-    (tmp_path / f"warpfactor-{os.getuid()}").chmod(0o777)
-    assert not cache.is_empty()
 
 
 def test_warmup_uses_every_kernel():

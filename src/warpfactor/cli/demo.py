@@ -14,7 +14,6 @@ import typer
 import warpfactor as wf
 from warpfactor.cli import report as reporting
 from warpfactor.cli import show
-from warpfactor.cli.ahead import compile_ahead
 from warpfactor.cli.options import Force, Quiet, Threads, parse_numbers
 from warpfactor.errors import InputError
 
@@ -48,7 +47,6 @@ def command(
         truth = _make_pair(place, sizes, seed)
         show.announce_compilation(quiet=quiet)
         with show.progress(quiet=quiet, as_json=False) as view:
-            compile_ahead(chosen, planar=sizes[0] == 1, masked=False, threads=threads)
             found = wf.register(place / FIXED, place / MOVING, recipe=chosen, progress=view.callback)
             view.phase("report and writing" if report else "writing")
             verdict = _save(found, place, output, report=report)

@@ -14,7 +14,6 @@ import typer
 import warpfactor as wf
 from warpfactor.cli import report as reporting
 from warpfactor.cli import show
-from warpfactor.cli.ahead import compile_ahead
 from warpfactor.cli.options import Force, Json, Landmarks, Quiet, Ras, Threads, parse_numbers, parse_settings
 from warpfactor.cli.scores import Companions
 from warpfactor.cli.stopping import Stop, stoppable
@@ -112,9 +111,6 @@ def command(  # noqa: PLR0913 - one argument per option
     show.announce_compilation(quiet=quiet or as_json)
     chosen = wf.recipe(recipe).replace(changes)
     with show.progress(quiet=quiet, as_json=as_json) as view, stoppable(view.note, keep=keep_interrupted) as stop:
-        if device == "cpu" and backend != "reference":
-            masked = fixed_mask is not None or moving_mask is not None
-            compile_ahead(chosen, planar=fixed_image.grid.shape[0] == 1, masked=masked, threads=threads)
         found = wf.register(
             fixed_image,
             moving_image,

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import typer
 
 import warpfactor as wf
 from warpfactor.cli.options import Quiet
-from warpfactor.cli.second import Part, second_process
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-SHAPE = (24, 24, 24)  # no axis is shrunk below 16 voxels: there are two levels
-# What no recipe uses but a setting can ask for; the metrics are those of the deformable stage.
+Part: TypeAlias = tuple[str, Callable[[], object]]
+
+SHAPE = (24, 24, 24)  # large enough for two levels: no axis is shrunk below 16 voxels
+# Settings that no recipe uses but a user may choose; the metrics are those of the deformable stage.
 CHOICES = (
     {"deformable.optimizer": "tile"},
     {"deformable.optimizer": "adam"},
@@ -31,39 +32,38 @@ LINEAR_METRICS = ("ncc", "mse", "mi")
 
 
 def command(quiet: Quiet = False) -> None:
-    """Compile all kernels and keep them, so that no registration has to.
+    """Compile all kernels and store them on disk, so that no registration has to wait for it.
 
-    They are kept in the package's own folder if it can be written, so that an image or a shared installation is
-    prepared for everybody; else in the user's cache; or where NUMBA_CACHE_DIR says.
+    They are stored in the package's own folder if it is writable, so that a container image or a shared installation is
+    prepared for all users; otherwise in the user's cache; or in the folder that NUMBA_CACHE_DIR names.
     """
     from warpfactor.kernels.numba._compile.cache import holdings
     from warpfactor.kernels.numba._compile.compilation import counted
 
     if not quiet:
-        typer.echo("using every kernel once, on small images; those not kept yet are compiled, which may take a minute")
+        typer.echo("Running every kernel once on small images. Kernels not yet on disk are compiled (about a minute).")
     last = time.perf_counter()
-    with counted() as compiled, second_process("warpfactor.cli.warmup:parts") as helped:
+    with counted() as compiled:
         for name in compile_all():
             began, last = last, time.perf_counter()
             if not quiet:
                 typer.echo(f"{name:<26} {last - began:5.1f} s")
     if not quiet:
-        others = ", others by a second process at the same time" if helped else ""
-        typer.echo(f"{compiled.count} kernels compiled in {compiled.seconds:.0f} s{others}")
+        typer.echo(f"{compiled.count} kernels compiled in {compiled.seconds:.0f} s")
         for folder, count in holdings().items():
             if count:
                 typer.echo(f"{count} are kept in {folder}")
 
 
 def compile_all() -> Iterator[str]:
-    """Use every kernel once, on small images; yields the name of each part when it is done."""
+    """Run every kernel once on small images, and yield the name of each part when it has finished."""
     for name, part in parts():
         part()
         yield name
 
 
-def parts(_: object = None) -> list[Part]:
-    """Linear stages first and warps last: the longest compilations are at the two ends."""
+def parts() -> list[Part]:
+    """Short registrations, with their names, that together use every kernel."""
     pair = wf.phantom.phantom(SHAPE, displacement_vox=1.0)
     run = partial(wf.register, pair.fixed.numpy(), pair.moving.numpy())
     masked = partial(run, fixed_mask=pair.mask.numpy(), moving_mask=pair.mask.numpy())
@@ -98,7 +98,7 @@ def _short(recipe: wf.Recipe) -> wf.Recipe:
 
 
 def _carry_along(pair: wf.phantom.Phantom) -> None:
-    """What `apply`, `invert`, `compose` and `jacobian` use."""
+    """Run the kernels of the commands `apply`, `invert`, `compose` and `jacobian`."""
     labels = wf.Image(pair.fixed_labels[None], wf.Grid.from_spacing(SHAPE, 1.0))
     warp = wf.Warp(pair.fixed.new_zeros((3, *SHAPE)), labels.grid)
     for mode in ("label", "nearest", "linear"):

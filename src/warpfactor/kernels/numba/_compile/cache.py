@@ -15,7 +15,6 @@ import pickle
 import stat
 import sys
 import tempfile
-import threading
 import time
 import warnings
 from collections.abc import Callable
@@ -35,7 +34,6 @@ SUFFIX = ".kernel"
 OUTDATED_SECONDS = 7 * 24 * 3600  # when files of other sources are removed; two checkouts may share a folder
 _DIGEST = hashlib.sha256().digest_size
 _own = Path(__file__).parent / "__pycache__"
-writing = threading.Lock()  # held while a file is written: who ends the process takes it first
 
 
 class KernelCache:
@@ -127,11 +125,6 @@ def holdings() -> dict[Path, int]:
     return {folder: len(list(folder.glob(pattern))) if are_steady() else 0 for folder in folders()}
 
 
-def is_empty() -> bool:
-    """Whether no folder has a kernel that can be used, and one will take some."""
-    return not any(holdings().values()) and any(_takes_files(folder) for folder in folders())
-
-
 def _read(path: Path) -> bytes | None:
     """What `_write` wrote; None if it is not there or not whole."""
     try:
@@ -144,11 +137,6 @@ def _read(path: Path) -> bytes | None:
 
 def _write(path: Path, payload: bytes) -> bool:
     """Whether the file could be written."""
-    with writing:
-        return _written(path, payload)
-
-
-def _written(path: Path, payload: bytes) -> bool:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent)
