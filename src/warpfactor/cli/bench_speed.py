@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warpfactor.cli import bench_show, show
+from warpfactor.cli import bench_show, terminal
 from warpfactor.cli.options import Quiet
 from warpfactor.errors import InputError
 
@@ -74,7 +74,7 @@ def command(  # noqa: PLR0913 - one argument per option
     load = machine.load()  # before anything of ours runs
     if speed_load.is_busy(load, plan.threads) and not quiet:
         typer.echo(speed_load.sentence(load), err=True)
-    show.announce_compilation(quiet=quiet)
+    terminal.announce_compilation(quiet=quiet)
     warmup.command(quiet=True)
     with bench_show.resumable(output), _watching(quiet=quiet) as watch:
         turns = run_all(plan.jobs(), output, again=again, watch=watch, load=load)
