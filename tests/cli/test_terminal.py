@@ -119,12 +119,12 @@ def test_levels_that_have_ended_stay_as_lines(capsys):
 
 
 def test_the_live_view_follows_a_run_and_leaves_only_lines(images, monkeypatch):
-    terminal = Console(file=io.StringIO(), force_terminal=True, width=90)
+    console = Console(file=io.StringIO(), force_terminal=True, width=90)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    monkeypatch.setattr(terminal, "Console", lambda **_: terminal)
+    monkeypatch.setattr(terminal, "Console", lambda **_: console)
     with terminal.progress(quiet=False, as_json=False) as view:
         wf.register(*images, overrides=QUICK, progress=view.callback)
-    text = terminal.file.getvalue()
+    text = console.file.getvalue()
     assert "deformable  level 2" in text
     assert "deformable  level 1" in text
 
