@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 _SOURCES = {
     "Affine": "geometry.transform",
     "Chain": "geometry.transform",
+    "Companions": "registration.companions",
     "Custom": "terms",
     "Deformable": "stages.settings",
     "FileError": "errors",
@@ -23,6 +24,7 @@ _SOURCES = {
     "LinearSettings": "stages.linear.stage",
     "MI": "terms",
     "MSE": "terms",
+    "Notice": "errors",
     "Recipe": "recipebook.recipe",
     "Registration": "registration.result",
     "Warp": "geometry.transform",
@@ -40,26 +42,29 @@ _SOURCES = {
 _MODULES = {
     "io": "io",
     "kernels": "kernels",
+    "measure": "measure",
     "phantom": "phantom",
     "plot": "show.plot",
-    "quality": "measure.quality",
-    "report": "show.report",
+    "quality": "measure",  # its name in version 0.1
+    "report": "registration.report",
 }
 
 if TYPE_CHECKING:
-    from warpfactor import io, kernels, phantom
-    from warpfactor.errors import FileError, InputError, WarpfactorError
+    from warpfactor import io, kernels, measure, phantom
+    from warpfactor import measure as quality
+    from warpfactor.errors import FileError, InputError, Notice, WarpfactorError
     from warpfactor.geometry.grid import Grid
     from warpfactor.geometry.image import Image
     from warpfactor.geometry.transform import Affine, Chain, Warp
     from warpfactor.io import read_image, read_labels, read_transform, write_image, write_transform
-    from warpfactor.measure import quality
     from warpfactor.recipebook.files import recipe, recipes
     from warpfactor.recipebook.recipe import Recipe
+    from warpfactor.registration import report
+    from warpfactor.registration.companions import Companions
     from warpfactor.registration.folder import read_result
     from warpfactor.registration.result import Registration
     from warpfactor.registration.run import register
-    from warpfactor.show import plot, report
+    from warpfactor.show import plot
     from warpfactor.stages.linear.stage import LinearSettings
     from warpfactor.stages.settings import Deformable
     from warpfactor.terms import LNCC, MI, MSE, Custom
@@ -70,6 +75,7 @@ __all__ = [
     "MSE",
     "Affine",
     "Chain",
+    "Companions",
     "Custom",
     "Deformable",
     "FileError",
@@ -77,12 +83,14 @@ __all__ = [
     "Image",
     "InputError",
     "LinearSettings",
+    "Notice",
     "Recipe",
     "Registration",
     "Warp",
     "WarpfactorError",
     "io",
     "kernels",
+    "measure",
     "phantom",
     "plot",
     "quality",

@@ -13,6 +13,7 @@ from small import QUICK_OPTIONS
 from warpfactor.cli import app as cli
 from warpfactor.cli import terminal, wording
 from warpfactor.cli.stopping import stop_on_signal
+from warpfactor.registration import folder
 from warpfactor.registration import run as registration
 
 ENDLESS = [
@@ -65,7 +66,7 @@ def signalled(monkeypatch, module, name, *, number=signal.SIGINT, times=1):
 
 
 # In the middle of the iterations, after the last one, and while files are written.
-ITERATION, LATE, WRITING = (terminal.LineView, "update"), (registration, "measure"), WRITING_PLACE
+ITERATION, LATE, WRITING = (terminal.LineView, "update"), (registration, "measure"), (folder, "json_text")
 CODES = {signal.SIGINT: (130, wording.INTERRUPTED), signal.SIGTERM: (143, wording.TERMINATED)}
 
 

@@ -1,36 +1,55 @@
-"""Files that can be read and are yet hardly what was meant: labels as an image, an image as a mask, a wrong spacing.
+"""Inputs that can be read but are probably not what was meant: labels as an image, an image as a mask, a wrong spacing.
 
-Of neighbours that are not both background, 67 to 98 in 100 are equal in label maps and masks of brains, hippocampi,
-lungs and slices, and 13 at most in images of the same, of livers and of heads (86 files).
+Of neighbouring voxels that are not both background, 67 to 98 % are equal in label maps and masks of brains,
+hippocampi, lungs and slices, and at most 13 % in images of the same, of livers and of heads (86 files).
 """
 
 from __future__ import annotations
 
-import warnings
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from torch import Tensor
 
-from warpfactor.geometry.grid import Grid
+from warpfactor.errors import Notice
+from warpfactor.geometry.grid import Grid, Points
 from warpfactor.geometry.image import Image
+from warpfactor.geometry.transform import Transform
+from warpfactor.io import Landmarks
+from warpfactor.io.points import RAS_SIGN
+from warpfactor.measure import target_registration_error
 
-SAMPLES = 200_000  # voxels looked at
+SAMPLES = 200_000  # voxels that are examined
 MANY_LABELS = 500  # whole-brain parcellations have fewer
 MANY_MASK_VALUES = 20
-EVEN = 0.5  # share of equal neighbours that only label maps reach
-UNEVEN = 0.3  # share that no mask falls below
-FEW_VOXELS = 8  # along the longest axis: such an image is short whatever its spacing
-FAR_IN_SIZE = 8.0  # images of one thing are not that different in length; inches and millimetres are
+EVEN = 0.5  # share of equal neighbours above which an image is a label map
+UNEVEN = 0.3  # share of equal neighbours below which an image is not a mask
+FEW_VOXELS = 8  # along the longest axis; the length of smaller images says nothing about their spacing
+FAR_IN_SIZE = 8.0  # ratio of lengths that images of the same object do not reach, but inches and millimetres do
+MARGIN_VOX = 1.0  # by which a point may lie outside its image
+CLEARLY = 0.5  # ratio of errors below which another reading of the landmarks is the right one
+
+LABELS_AS_IMAGE = "labels_as_image"
+SIZES_DIFFER = "sizes_differ"
+IMAGE_AS_MASK = "image_as_mask"
+POINTS_OUTSIDE = "points_outside"
+LANDMARKS_MISREAD = "landmarks_misread"
+IN_TARGET_SPACE = "in_target_space"
+OUTSIDE_SOURCE_SPACE = "outside_source_space"
+IMAGE_NOT_FOUND = "image_not_found"  # of a result folder
+IMAGE_DIFFERS = "image_differs"
+IMAGE_UNREADABLE = "image_unreadable"
 
 
 @dataclass(frozen=True)
 class Texture:
-    """What tells an image from a label map.
+    """What distinguishes an image from a label map.
 
     Attributes:
         whole: whether all values are whole numbers.
-        count: how many different values there are.
+        count: number of different values.
         evenness: share of neighbours with equal values, of those that are not both background; 1 if there are none.
     """
 
@@ -40,7 +59,7 @@ class Texture:
 
 
 def texture(channel: Tensor) -> Texture:
-    """The texture of a (D, H, W) channel, by a sample of its rows."""
+    """The texture of a (D, H, W) channel, from a sample of its rows."""
     rows = channel.reshape(-1, channel.shape[-1])
     sample = rows[:: 1 + rows.numel() // SAMPLES].cpu().numpy()
     values, counts = np.unique(sample, return_counts=True)
@@ -52,45 +71,83 @@ def texture(channel: Tensor) -> Texture:
 
 
 def looks_like_labels(image: Image) -> bool:
+    """Whether an image has the texture of a label map."""
     found = texture(image.data[0]) if image.channels == 1 else None
     return found is not None and found.whole and 1 < found.count <= MANY_LABELS and found.evenness > EVEN
 
 
-def warn_of_labels(fixed: Image, moving: Image) -> None:
-    """A warning if one of two images is a label map; two label maps are registered on purpose."""
+def check_images(fixed: Image, moving: Image) -> Iterator[Notice]:
+    """Notices about two images: only one is a label map, or one is much longer than the other."""
     first, second = looks_like_labels(fixed), looks_like_labels(moving)
-    if first != second:
-        _warn(
-            f"{(fixed if first else moving).name} looks like a label map, not like an image; "
-            "register the image that it belongs to, and carry the labels along."
-        )
-
-
-def warn_of_sizes(fixed: Image, moving: Image) -> None:
-    """A warning if one image is so much longer than the other that a spacing must be wrong."""
+    if first != second:  # two label maps are registered on purpose
+        yield Notice(LABELS_AS_IMAGE, {"name": (fixed if first else moving).name})
     small, large = sorted((fixed, moving), key=lambda image: _length_mm(image.grid))
     lengths = _length_mm(small.grid), _length_mm(large.grid)
     if max(small.grid.shape) >= FEW_VOXELS and lengths[1] > FAR_IN_SIZE * lengths[0]:
-        _warn(
-            f"{large.name} is {lengths[1]:.3g} mm long and {small.name} {lengths[0]:.3g} mm; "
-            "check the spacing of both (a PNG or JPEG counts as 1 mm a pixel, a TIFF by its resolution)."
-        )
+        yield Notice(SIZES_DIFFER, {"names": [large.name, small.name], "lengths_mm": [lengths[1], lengths[0]]})
 
 
-def warn_of_image_as_mask(name: str, channel: Tensor) -> None:
-    """A warning if what is given as a mask, (D, H, W), varies from voxel to voxel."""
+def check_mask(name: str, channel: Tensor) -> Iterator[Notice]:
+    """A notice if the (D, H, W) channel of a mask varies from voxel to voxel, as that of an image does."""
     found = texture(channel)
     if found.count > MANY_MASK_VALUES and found.evenness < UNEVEN:
-        share = int((channel != 0).sum()) / channel.numel()
-        _warn(
-            f"{name} looks like an image, not like a mask; all that is not zero counts as inside, "
-            f"{100 * share:.0f} % of it, so give a mask that is zero outside."
-        )
+        yield Notice(IMAGE_AS_MASK, {"name": name, "share": int((channel != 0).sum()) / channel.numel()})
+
+
+def check_points(name: str, points: Points, grid: Grid | None, space: str, *, ras: bool) -> Iterator[Notice]:
+    """A notice if (N, 3) LPS mm points lie outside the image of their space.
+
+    Args:
+        name: of the file they were read from.
+        grid: of the image, if it is known.
+        space: "fixed" or "moving".
+        ras: whether they were read as RAS.
+    """
+    if grid is None:
+        return
+    index = grid.world_to_index(points)
+    outside = (index < -MARGIN_VOX) | (index > np.asarray(grid.shape) - 1 + MARGIN_VOX)
+    count = int(outside.any(axis=1).sum())
+    if count:
+        yield Notice(POINTS_OUTSIDE, {"name": name, "outside": count, "count": len(points), "space": space, "ras": ras})
+
+
+def check_landmarks(name: str, points: Landmarks, transform: Transform, *, ras: bool) -> Iterator[Notice]:
+    """A notice if landmarks fit far better with fixed and moving exchanged, or in the other convention (RAS, LPS)."""
+    readings = {
+        "swapped": Landmarks(points.moving, points.fixed),
+        "lps" if ras else "ras": Landmarks(points.fixed * RAS_SIGN, points.moving * RAS_SIGN),
+    }
+    errors = {how: _error_mm(other, transform) for how, other in readings.items()}
+    error, how = _error_mm(points, transform), min(errors, key=lambda key: errors[key])
+    if errors[how] < CLEARLY * error:
+        yield Notice(LANDMARKS_MISREAD, {"name": name, "error_mm": error, "better": how, "better_mm": errors[how]})
+
+
+def check_space(name: str, grid: Grid, own: Grid | None, target: Grid | None, to: str) -> Iterator[Notice]:
+    """A notice if an image that is to be resampled to the space `to` lies there already, or far from its own space.
+
+    Args:
+        own, target: grids of the space that the image should belong to and of the space `to`, if known.
+    """
+    if own is None or target is None or grid.same_space(own):
+        return
+    if grid.same_space(target):
+        yield Notice(IN_TARGET_SPACE, {"name": name, "to": to})
+    elif lie_apart(grid, own):
+        yield Notice(OUTSIDE_SOURCE_SPACE, {"name": name, "to": to})
+
+
+def lie_apart(grid: Grid, other: Grid) -> bool:
+    """Whether two grids do not overlap, judged by the corners of the first."""
+    corners = list(itertools.product(*[(-0.5, n - 0.5) for n in grid.shape]))
+    index = other.world_to_index(grid.index_to_world(corners))
+    return bool(((index.max(axis=0) < -0.5) | (index.min(axis=0) > np.asarray(other.shape) - 0.5)).any())
 
 
 def _length_mm(grid: Grid) -> float:
     return max(n * s for n, s in zip(grid.shape, grid.spacing_mm, strict=True) if n > 1)
 
 
-def _warn(message: str) -> None:
-    warnings.warn(message, stacklevel=2)
+def _error_mm(points: Landmarks, transform: Transform) -> float:
+    return target_registration_error(transform.map_points(points.fixed), points.moving).mean

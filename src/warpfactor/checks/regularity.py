@@ -1,7 +1,7 @@
-"""How regular a warp is, from the field itself: folds, changes of volume, displacement, and how well it is undone.
+"""How regular a warp is, from the field itself: folding, volume change, displacement, and the error of its inverse.
 
-result.json has such figures too, but a report must speak of the files as they are now: figures of the warp are taken
-from there only if they are of this one, and those of its inverse are computed as they were.
+result.json has such figures too, but a report describes the files as they are now: figures of result.json are used only
+if they belong to this warp.
 """
 
 from __future__ import annotations
@@ -16,32 +16,31 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from warpfactor.checks.case import Case
-from warpfactor.checks.coarse import Region
+from warpfactor.checks.coarse import ObjectMask
 from warpfactor.geometry.grid import slabs
 from warpfactor.geometry.image import Image
 from warpfactor.geometry.transform import Warp
 from warpfactor.kernels.ops import Ops
-from warpfactor.measure.quality import ErrorFigures
-from warpfactor.measure.regularity import displacement_figures, round_trip_map
+from warpfactor.measure.displacement import ErrorFigures, displacement_figures, round_trip_map
 
-SAME = 1e-3  # difference of the smallest determinants of one and the same warp, from memory and from its file
-LOG_LIMIT, SHOWN_LIMIT = 10, 4  # of the base-2 logarithm of the Jacobian, to measure and to show
-FINE, COARSE = 64, 16  # bins of its histogram per factor of two, to measure and to show
+SAME = 1e-3  # tolerance for the smallest determinant of the same warp in memory and in its file
+LOG_LIMIT, SHOWN_LIMIT = 10, 4  # of the base-2 logarithm of the Jacobian: measured, shown
+FINE, COARSE = 64, 16  # bins of its histogram per factor of two: measured, shown
 
 
 @dataclass(frozen=True)
 class Regularity:
-    """What the report says about a warp.
+    """Figures of a warp for the report.
 
     Attributes:
         folded, voxels: of the whole image; a voxel folds if its Jacobian determinant is not positive.
-        folded_share: of the voxels of the object that fold.
+        folded_share: share of the voxels of the object that fold.
         sd_log: standard deviation of the natural logarithm of the determinant in the object.
         percentiles: 1st, 50th and 99th of the determinant there.
         displacement_mm: length of the displacement, whole image.
         inverse_vox: |x - inverse(forward(x))| in voxels, where x stays in the image; None without an inverse.
-        counts: voxels of the object by base-2 logarithm, COARSE bins per unit from -SHOWN_LIMIT to SHOWN_LIMIT, the
-            first and last with what lies beyond them; folds left out.
+        counts: histogram of the base-2 logarithm in the object, COARSE bins per unit from -SHOWN_LIMIT to SHOWN_LIMIT;
+            the first and last bin include what lies beyond them, and folded voxels are not counted.
     """
 
     folded: int
@@ -55,38 +54,38 @@ class Regularity:
 
 
 def jacobian_of(warp: Warp | None, ops: Ops) -> Image | None:
-    """Determinant of a warp on its own grid."""
+    """Jacobian determinant of a warp on its own grid; None without a warp."""
     if warp is None:
         return None
     return Image(ops.jacobian_determinant(_single(warp))[None], warp.grid, "jacobian")
 
 
-class Return(NamedTuple):
-    """How well an inverse undoes a warp: figures over the image, and where it misses by how many mm.
+class InverseError(NamedTuple):
+    """Error of an inverse, |x - inverse(forward(x))|: figures in voxels, and a map in mm.
 
-    Where the warp leaves the image, the map is NaN.
+    The map is NaN where the warp leaves the image.
     """
 
     figures_vox: ErrorFigures
     errors_mm: Image
 
 
-def return_of(case: Case) -> Return | None:
-    """Of the warp's inverse; None without one on the same grid."""
+def inverse_error_of(case: Case) -> InverseError | None:
+    """The error of the inverse warp; None without one on the same grid."""
     warp, inverse = case.warp, case.inverse_warp
     if warp is None or inverse is None or inverse.displacement.shape != warp.displacement.shape:
         return None
     figures, errors = round_trip_map(_single(warp), _single(inverse), warp.grid, case.ops)
-    return Return(figures, Image(errors[None], warp.grid, "error"))
+    return InverseError(figures, Image(errors[None], warp.grid, "error"))
 
 
-def measure(case: Case, region: Region, jacobian: Image | None, back: Return | None) -> Regularity | None:
-    """None without a warp.
+def measure(case: Case, region: ObjectMask, jacobian: Image | None, inverse: InverseError | None) -> Regularity | None:
+    """The figures of a warp; None without one.
 
     Args:
-        region: what the fixed image shows.
+        region: the object of the fixed image.
         jacobian: determinant of the warp.
-        back: of its inverse, if it has one.
+        inverse: the error of its inverse, if there is one.
     """
     if case.warp is None or jacobian is None:
         return None
@@ -101,7 +100,7 @@ def measure(case: Case, region: Region, jacobian: Image | None, back: Return | N
         sd_log=sd_log,
         percentiles=percentiles,
         displacement_mm=displacement_figures(_single(case.warp), case.warp.grid, case.ops),
-        inverse_vox=None if back is None else back.figures_vox,
+        inverse_vox=None if inverse is None else inverse.figures_vox,
         counts=_shown(counts),
     )
 
@@ -111,7 +110,7 @@ def _single(warp: Warp) -> Tensor:
 
 
 def _known(case: Case, determinant: NDArray[np.float32]) -> tuple[float, tuple[float, float, float]] | None:
-    """SD of the logarithm and percentiles in the object: as result.json has them, if it is of this warp."""
+    """SD of the logarithm and percentiles in the object, from result.json if it describes this warp."""
     figures = case.entries["figures"]
     image, inside = (figures.get(f"warp_jacobian_determinant_in_{name}") for name in ("image", "fixed_foreground"))
     if not image or not inside:
@@ -122,8 +121,8 @@ def _known(case: Case, determinant: NDArray[np.float32]) -> tuple[float, tuple[f
     return float(inside["sd_log"]), (low, middle, high)
 
 
-def _histogram(determinant: NDArray[np.float32], region: Region) -> tuple[NDArray[np.int64], int, int]:
-    """Counts in fine bins over the object, how many of its voxels fold, and how many it has."""
+def _histogram(determinant: NDArray[np.float32], region: ObjectMask) -> tuple[NDArray[np.int64], int, int]:
+    """Counts in fine bins over the object, the number of its folded voxels, and the number of all its voxels."""
     bins = 2 * LOG_LIMIT * FINE
     counts, folded, inside = np.zeros(bins, dtype=np.int64), 0, 0
     for planes in slabs(region.shape):
@@ -136,7 +135,7 @@ def _histogram(determinant: NDArray[np.float32], region: Region) -> tuple[NDArra
 
 
 def _shown(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Fine bins put together to those that are shown."""
+    """Fine bins summed to the bins that are shown."""
     first, last = (LOG_LIMIT - SHOWN_LIMIT) * FINE, (LOG_LIMIT + SHOWN_LIMIT) * FINE
     shown: NDArray[np.int64] = counts[first:last].reshape(-1, FINE // COARSE).sum(axis=1)
     shown[0] += counts[:first].sum()
@@ -145,7 +144,7 @@ def _shown(counts: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _middles() -> NDArray[np.float64]:
-    """Base-2 logarithm in the middle of each fine bin."""
+    """Base-2 logarithm at the centre of each fine bin."""
     return np.linspace(-LOG_LIMIT, LOG_LIMIT, 2 * LOG_LIMIT * FINE, endpoint=False) + 0.5 / FINE
 
 

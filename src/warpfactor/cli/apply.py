@@ -92,7 +92,7 @@ def _map_points(source: Path, output: Path, given: GivenTransform, to: str, *, r
         warn_of(check_points(str(source), table.points, given.grid_of(own), own, ras=ras))
     moved = given.towards(own).map_points(table.points)
     wf.io.write_points(table, moved, output, ras=ras, force=force)
-    return count(len(moved), "point").capitalize()
+    return count(len(moved), "point")
 
 
 def _check_dimension(path: Path, table: wf.io.PointTable, grid: wf.Grid | None) -> None:
@@ -121,9 +121,7 @@ class _Resampling:
 
     def labels(self) -> str:
         """Resample a label map; returns what was written."""
-        from warpfactor.io.probe import count_volumes
-
-        if count_volumes(self.source) > 1:
+        if wf.io.count_volumes(self.source) > 1:
             raise InputError(f"{self.source}: is a 4-D series; --labels is for one label map.")
         image = wf.read_labels(self.source)
         wf.io.write_labels(self._resample(image), self.output, like=self.source, force=self.force)
@@ -131,18 +129,15 @@ class _Resampling:
 
     def images(self) -> str:
         """Resample an image or every volume of a series; returns what was written."""
-        from warpfactor.io.images import is_picture
-        from warpfactor.io.probe import count_volumes
-
-        if count_volumes(self.source) > 1:
+        if wf.io.count_volumes(self.source) > 1:
             series = wf.io.read_series(self.source)
-            moved = self._resample_all(series)
-            wf.io.write_series(moved, self.output, step=series.step, force=self.force)
-            return count(len(moved), "volume").capitalize()
+            volumes = self._resample_all(series)
+            wf.io.write_series(volumes, self.output, step=series.step, force=self.force)
+            return count(len(volumes), "volume")
         image = wf.read_image(self.source)
         _warn_of_mixing(self.source, image, self.mode)
         moved = self._resample(image)
-        if is_picture(self.output):  # splines overshoot, and an 8-bit picture should stay one
+        if wf.io.is_picture(self.output):  # splines overshoot, and an 8-bit picture should stay one
             low, high = (float(end) for end in image.data.nan_to_num(0.0).aminmax())
             moved.data.clamp_(min(low, self.outside, 0.0), max(high, self.outside, 255.0))
         wf.write_image(moved, self.output, force=self.force)

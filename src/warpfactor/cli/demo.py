@@ -39,14 +39,13 @@ def command(
     quiet: Quiet = False,
 ) -> None:
     """Make a brain-like pair of images whose true transform is known, register it, and print the error."""
-    from warpfactor.io.folder import atomic_folder, check_folder
     from warpfactor.registration.folder import read_entries
 
     began = time.perf_counter()
-    check_folder(output, force=force)
+    wf.io.check_folder(output, force=force)
     chosen, sizes = wf.recipe(recipe), parse_numbers(shape, "--shape") or ()
     own = (FIXED, MOVING, TRUTH, FIXED_LABELS, MOVING_LABELS, RESULT)
-    with atomic_folder(output, force=force, own=own) as place:
+    with wf.io.atomic_folder(output, force=force, own=own) as place:
         truth = _make_pair(place, sizes, seed)
         with terminal.progress(quiet=quiet, as_json=False) as view:
             found = wf.register(place / FIXED, place / MOVING, recipe=chosen, progress=view.callback)
@@ -71,8 +70,12 @@ class _Truth:
 
 def _extra(output: Path) -> dict[str, object]:
     """Entries of result.json: the command, and the images as they lie in the finished folder."""
-    paths = {"fixed": output / FIXED, "moving": output / MOVING}
-    return {"command": sys.argv[1:], "inputs": wf.report.inputs_entry(output / RESULT, **paths)}
+    images = {"fixed": FIXED, "moving": MOVING}
+    inputs = {
+        side: {"path": str((output / name).absolute()), "path_from_result": f"../{name}"}
+        for side, name in images.items()
+    }
+    return {"command": sys.argv[1:], "inputs": inputs}
 
 
 def _make_pair(place: Path, sizes: tuple[float, ...], seed: int) -> _Truth:
@@ -116,9 +119,9 @@ def _errors(place: Path, truth: _Truth, found: wf.Registration) -> str:
     fixed, moving = wf.read_labels(place / FIXED_LABELS), wf.read_labels(place / MOVING_LABELS)
     lines = []
     for name, transform in (("before", wf.Affine()), ("affine", found.affine), ("warp", found.transform)):
-        error = wf.quality.target_registration_error(transform.map_points(truth.points), goal)
+        error = wf.measure.target_registration_error(transform.map_points(truth.points), goal)
         warped = transform.resample(moving, fixed.grid, mode="label")
-        overlap = wf.quality.dice_figures(fixed.data[0], warped.data[0]).mean
+        overlap = wf.measure.dice_figures(fixed.data[0], warped.data[0]).mean
         distances = f"{error.mean:6.2f} mm on average, 90th percentile {error.p90:.2f} mm"
         lines.append(f"{name:<7} error {distances}; mean Dice {overlap:.3f}")
     return "\n".join(lines)

@@ -77,11 +77,13 @@ def command(  # noqa: PLR0913 - one argument per option
 
 
 def _label_scores(given: GivenTransform | None, fixed: Path | None, moving: Path | None) -> list[Score]:
+    from warpfactor.registration.companions import read_nonempty_labels
+
     if fixed is None and moving is None:
         return []
     if fixed is None or moving is None:
         raise InputError("Two label maps are compared; give both --fixed-labels and --moving-labels.")
-    truth, labels = read_filled_labels(fixed), read_filled_labels(moving)
+    truth, labels = read_nonempty_labels(fixed), read_nonempty_labels(moving)
     if given is None:
         warped = labels.on_grid(truth.grid)
         compared = {"": warped}
@@ -91,10 +93,10 @@ def _label_scores(given: GivenTransform | None, fixed: Path | None, moving: Path
         compared = {"": warped, "_before": wf.Affine().resample(labels, truth.grid, mode="label")}
     scores = []
     for name, image in compared.items():
-        dice = wf.quality.dice_figures(truth.data[0], image.data[0])
+        dice = wf.measure.dice_figures(truth.data[0], image.data[0])
         scores += [Score(f"dice{name}", label, value) for label, value in dice.per_label.items()]
         scores.append(Score(f"dice_mean{name}", None, dice.mean))
-    distance = wf.quality.hausdorff95(truth.data[0], warped.data[0], spacing_mm=truth.grid.spacing_mm)
+    distance = wf.measure.hausdorff95(truth.data[0], warped.data[0], spacing_mm=truth.grid.spacing_mm)
     scores += [Score("hausdorff95_mm", label, value) for label, value in distance.items()]
     mean = sum(distance.values()) / len(distance) if distance else math.nan
     return [*scores, Score("hausdorff95_mean_mm", None, mean)]
@@ -102,6 +104,8 @@ def _label_scores(given: GivenTransform | None, fixed: Path | None, moving: Path
 
 def _check_labels(truth: wf.Image, labels: wf.Image, given: GivenTransform) -> None:
     """InputError if label maps do not lie where the images of a result folder do."""
+    from warpfactor.registration.companions import check_same_space
+
     if given.saved is None:
         return
     fixed, moving = given.saved.fixed_grid, given.saved.moving_grid
@@ -118,11 +122,11 @@ def _landmark_scores(given: GivenTransform | None, path: Path | None, *, ras: bo
     if path is None:
         return []
     points = wf.io.read_landmarks(path, ras=ras)
-    errors = {"before": wf.quality.target_registration_error(points.fixed, points.moving)}
+    errors = {"before": wf.measure.target_registration_error(points.fixed, points.moving)}
     if given is not None:
         _warn_of_landmarks(path, points, given, ras=ras)
         mapped = given.transform.map_points(points.fixed)
-        errors["after"] = wf.quality.target_registration_error(mapped, points.moving)
+        errors["after"] = wf.measure.target_registration_error(mapped, points.moving)
     return [
         Score(f"landmark_error_{when}_{name}_mm", None, getattr(found, name))
         for when, found in errors.items()
@@ -148,7 +152,7 @@ def _fold_scores(given: GivenTransform | None) -> list[Score]:
     warps = [] if given is None else [part for part in given.transform.parts if isinstance(part, wf.Warp)]
     if len(warps) != 1:
         return []
-    found = wf.quality.jacobian_figures(warps[0].jacobian().data[0])
+    found = wf.measure.jacobian_figures(warps[0].jacobian().data[0])
     return [
         Score("folded_voxels", None, found.folded_count),
         Score("folded_fraction", None, found.folded_fraction),

@@ -41,7 +41,7 @@ def command(
 def _inverse_errors(forward: Transform, inverse: Transform) -> Iterator[str]:
     """How closely each warp and its inverse compose to the identity, in both directions."""
     from warpfactor import kernels
-    from warpfactor.measure.regularity import round_trip
+    from warpfactor.measure.displacement import round_trip
 
     theres = [part for part in forward.parts if isinstance(part, wf.Warp)]
     backs = [part for part in reversed(inverse.parts) if isinstance(part, wf.Warp)]

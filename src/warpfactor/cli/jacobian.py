@@ -33,9 +33,9 @@ def command(  # noqa: PLR0913 - one argument per option
     """
     wf.io.check_free(output, force=force)
     image = _warp(read_given(result, transforms), reference, total=total).jacobian()
-    figures = wf.quality.jacobian_figures(image.data[0])
+    figures = wf.measure.jacobian_figures(image.data[0])
     if log:
-        image = wf.Image(image.data.clamp(*wf.quality.LOG_JACOBIAN_RANGE).log(), image.grid, image.name)
+        image = wf.Image(image.data.clamp(*wf.measure.LOG_JACOBIAN_RANGE).log(), image.grid, image.name)
     wf.write_image(image, output, force=force)
     if not quiet:
         spread = f"{figures.percentiles[1]:.3f} to {figures.percentiles[99]:.3f} (1st to 99th percentile)"

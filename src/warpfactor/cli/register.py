@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -24,6 +25,9 @@ from warpfactor.cli.options import (
     parse_settings,
 )
 from warpfactor.cli.stopping import StopRequest, stop_on_signal
+
+if TYPE_CHECKING:
+    from warpfactor.registration.inputs import Images
 
 JSON_ENTRIES = ("status", "interrupted", "warnings", "figures", "seconds", "peak_memory_mb")  # always there
 JSON_SCORES = ("labels", "landmarks", "verdict")  # where there are any
@@ -118,13 +122,12 @@ def command(  # noqa: PLR0913 - one argument per option
     The output folder holds the transform and its inverse (named as by ANTs), the warped image, result.json with all
     settings and quality measures, and report.html.
     """
-    from warpfactor.io.folder import check_folder
     from warpfactor.registration.folder import read_entries
 
     began = time.perf_counter()
-    check_folder(output, force=force)
+    wf.io.check_folder(output, force=force)
     images = ([fixed, *(fixed_channel or ())], [moving, *(moving_channel or ())])
-    companions = _companions(fixed_labels, moving_labels, landmarks, fixed, moving, ras=ras)
+    companions = _CompanionReader(fixed_labels, moving_labels, landmarks, ras)
     with (
         terminal.progress(quiet=quiet, as_json=as_json) as view,
         stop_on_signal(view.note, keep=keep_interrupted) as stop,
@@ -142,12 +145,13 @@ def command(  # noqa: PLR0913 - one argument per option
             backend=backend,
             threads=threads,
             seed=seed,
+            on_read=companions.read,
             progress=view.callback,
             stop=stop.event,
         )
         view.phase(wording.WRITING_REPORT if report else wording.WRITING)
         extra = {"command": sys.argv[1:]}
-        found.save(output, force=force, report=report, companions=companions, extra=extra)
+        found.save(output, force=force, report=report, companions=companions.found, extra=extra)
     entries = read_entries(output)
     if as_json:
         kept = {key: entries[key] for key in (*JSON_ENTRIES, *JSON_SCORES) if key in entries}
@@ -155,6 +159,22 @@ def command(  # noqa: PLR0913 - one argument per option
     elif not quiet:
         typer.echo(wording.summary(found, entries, output, time.perf_counter() - began))
     _exit(stop, interrupted=found.interrupted)
+
+
+@dataclass
+class _CompanionReader:
+    """Reads label maps and landmarks when the images are known, so that wrong ones end the command at once."""
+
+    fixed_labels: Path | None
+    moving_labels: Path | None
+    landmarks: Path | None
+    ras: bool
+    found: wf.Companions | None = None
+
+    def read(self, images: Images) -> None:
+        given = (self.fixed_labels, self.moving_labels, self.landmarks)
+        if any(path is not None for path in given):
+            self.found = wf.Companions.read(*given, ras=self.ras, fixed=images.fixed, moving=images.moving)
 
 
 def _exit(stop: StopRequest, *, interrupted: bool) -> None:

@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from warpfactor.errors import WarpfactorError
-
 if TYPE_CHECKING:
     import warpfactor as wf
     from warpfactor.stages.stage import Stage
@@ -149,19 +147,12 @@ def _ignored(found: wf.Registration) -> str:
 
 
 def _output(entries: Mapping[str, Any], output: Path, seconds: float) -> str:
-    from warpfactor.registration.result import bare_seconds
+    from warpfactor.checks.case import registration_seconds
 
     peak = entries["peak_memory_mb"]
     memory = "" if peak is None else f"; peak memory {peak / 1024:.1f} GB"
-    return f"{output} after {_time(seconds)} (registration {_time(bare_seconds(entries['seconds']))}){memory}"
+    return f"{output} after {_time(seconds)} (registration {_time(registration_seconds(entries['seconds']))}){memory}"
 
 
 def _time(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 60 else duration(seconds)
-
-
-def report_failure(folder: Path, error: Exception) -> str:
-    """Why the report of a folder could not be made."""
-    if isinstance(error, WarpfactorError):
-        return str(error)
-    return f"{folder}: The report could not be made ({type(error).__name__}: {error})."

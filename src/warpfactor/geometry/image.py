@@ -12,8 +12,8 @@ from torch import Tensor
 
 from warpfactor.errors import InputError
 from warpfactor.geometry import itk
+from warpfactor.geometry import planes as views
 from warpfactor.geometry.grid import Grid
-from warpfactor.show import planes as views
 
 _DTYPES = (torch.float32, torch.int32, torch.uint8)
 

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from warpfactor.checks.inputs import warn_of_image_as_mask
 from warpfactor.errors import FileError, InputError
 from warpfactor.geometry import itk
 from warpfactor.geometry.grid import Grid
@@ -101,7 +100,6 @@ def read_mask(path: str | Path) -> Image:
     mask = (data != 0) & (data == data)
     if not mask.any():
         raise FileError(f"{path}: the mask is empty; at least one voxel must be other than zero.")
-    warn_of_image_as_mask(Path(path).name, data[0])
     return Image(mask.to(torch.uint8), grid, Path(path).name)
 
 

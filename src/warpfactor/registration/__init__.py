@@ -1,1 +1,1 @@
-"""`register`, what it takes, what it returns, and the folder a result is saved to."""
+"""`register`, its inputs, its result, and the folder that a result is saved to."""

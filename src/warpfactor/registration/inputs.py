@@ -1,4 +1,4 @@
-"""What a registration is given, in any form: images of one or several channels, masks, a transform to start from."""
+"""The inputs of a registration: images of one or several channels, masks, an initial transform."""
 
 from __future__ import annotations
 
@@ -13,25 +13,26 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from warpfactor.checks.inputs import warn_of_image_as_mask, warn_of_labels, warn_of_sizes
+from warpfactor.checks.inputs import check_images, check_mask
 from warpfactor.errors import InputError
 from warpfactor.geometry.grid import Grid, Matrix
 from warpfactor.geometry.image import Image
 from warpfactor.geometry.transform import Affine, Transform, Warp
-from warpfactor.io import from_any, read_mask, read_transform
+from warpfactor.io import from_any, read_image, read_transform
 from warpfactor.kernels.ops import Ops
+from warpfactor.show.wording import warn_of
 from warpfactor.terms.channels import normalized_weights
 
 Spacing = Sequence[float] | float | None
 
 
 @dataclass(frozen=True)
-class Inputs:
-    """The images and masks of a registration.
+class Images:
+    """The images and masks of a registration, as they were read.
 
     Attributes:
-        fixed, moving: float images, one or several channels.
-        fixed_mask, moving_mask: uint8, on the grid of their image, or None.
+        fixed, moving: images of one or several channels.
+        fixed_mask, moving_mask: uint8 masks on the grids of their images, or None.
     """
 
     fixed: Image
@@ -42,17 +43,17 @@ class Inputs:
     def __post_init__(self) -> None:
         if self.fixed.grid.ndim != self.moving.grid.ndim:
             raise InputError(
-                f"{self.fixed.name} is a {self.fixed.grid.ndim}-D file and {self.moving.name} a "
-                f"{self.moving.grid.ndim}-D one; save both in the same way."
+                f"{self.fixed.name} is {self.fixed.grid.ndim}-D and {self.moving.name} is {self.moving.grid.ndim}-D; "
+                "save both in the same way."
             )
 
 
 @dataclass(frozen=True)
 class Initial:
-    """Where a registration starts: y = matrix (x + displacement(x)).
+    """The initial transform of a registration, y = matrix (x + displacement(x)).
 
     Attributes:
-        matrix: 4x4, LPS mm, fixed to moving; None lets the linear stages search.
+        matrix: 4x4, LPS mm, fixed to moving; None if the linear stages search for one.
         displacement: (3, *fixed shape) in voxels of the fixed grid, or None for zero.
     """
 
@@ -61,7 +62,7 @@ class Initial:
 
 
 def load_image(source: Any, *, spacing_mm: Spacing = None, name: str = "image") -> Image:
-    """One image from anything `io.from_any` takes; a list or tuple holds the channels, all on one grid."""
+    """One image from anything that `io.from_any` accepts; a list or tuple contains channels on the same grid."""
     if not isinstance(source, (list, tuple)):
         return from_any(source, spacing_mm=spacing_mm, name=name if isinstance(source, (np.ndarray, Tensor)) else None)
     if not source:
@@ -74,9 +75,9 @@ def load_image(source: Any, *, spacing_mm: Spacing = None, name: str = "image") 
 def load_pair(
     fixed: Any, moving: Any, *, spacings_mm: tuple[Spacing, Spacing] = (None, None), threads: int | None = None
 ) -> tuple[Image, Image]:
-    """The fixed and the moving image; files are read side by side unless there is to be one thread only.
+    """The fixed and the moving image; two files are read in parallel unless `threads` is 1.
 
-    Files that are hardly what was meant are warned of.
+    Files that are probably not what was meant cause a warning.
     """
     read_fixed = partial(load_image, fixed, spacing_mm=spacings_mm[0], name="fixed")
     read_moving = partial(load_image, moving, spacing_mm=spacings_mm[1], name="moving")
@@ -88,8 +89,7 @@ def load_pair(
         with ThreadPoolExecutor(1) as pool:
             other = pool.submit(read_moving)
             pair = read_fixed(), other.result()
-    warn_of_labels(*pair)
-    warn_of_sizes(*pair)
+    warn_of(check_images(*pair))
     return pair
 
 
@@ -99,31 +99,33 @@ def _is_file(source: Any) -> bool:
 
 
 def load_mask(source: Any, image: Image, *, name: str = "mask") -> Image | None:
-    """A mask of `image`, true where it is neither zero nor NaN; an array lies on the image's grid."""
+    """The mask of an image, inside where it is neither zero nor NaN; an array is taken to lie on the image's grid."""
     if source is None:
         return None
     if isinstance(source, (str, Path)):
-        return read_mask(source).on_grid(image.grid)
-    if isinstance(source, (np.ndarray, Tensor)):
+        mask = read_image(source)
+    elif isinstance(source, (np.ndarray, Tensor)):
         mask = Image.from_array(source, grid=image.grid, name=name)
     else:
         mask = from_any(source)
     inside = (mask.data != 0) & (mask.data == mask.data)
     if mask.channels != 1:
-        raise InputError(f"{mask.name}: a mask has one channel, this has {mask.channels}.")
+        raise InputError(
+            f"{mask.name}: a mask has one channel, this has {mask.channels}; save a picture with one number per pixel."
+        )
     if not bool(inside.any()):
         raise InputError(f"{mask.name}: the mask is empty; at least one voxel must be other than zero.")
-    warn_of_image_as_mask(mask.name, mask.data[0])
+    warn_of(check_mask(mask.name, mask.data[0]))
     return replace(mask, data=inside.to(torch.uint8)).on_grid(image.grid)
 
 
-def check_weights(weights: tuple[float, ...] | None, inputs: Inputs) -> None:
-    """InputError if there is not one weight per channel; to be asked before the linear stages run."""
-    normalized_weights(weights, inputs.fixed.channels)
+def check_weights(weights: tuple[float, ...] | None, images: Images) -> None:
+    """InputError if there is not one weight per channel; called before the linear stages run."""
+    normalized_weights(weights, images.fixed.channels)
 
 
 def load_initial(source: Any, grid: Grid, ops: Ops) -> Initial:
-    """Where to start from a transform, a 4x4 matrix (LPS mm, fixed to moving), a file or a list of files as ANTs'."""
+    """The initial transform from a transform, a 4x4 matrix (LPS mm, fixed to moving), or one or several files."""
     if source is None:
         return Initial()
     transform = _transform(source)
@@ -143,5 +145,5 @@ def _transform(source: Any) -> Transform:
         return Affine(np.asarray(source, dtype=np.float64))
     except (TypeError, ValueError) as error:
         raise InputError(
-            f"A {type(source).__name__} is no initial transform; give a transform, a 4x4 matrix or a file."
+            f"A {type(source).__name__} cannot be an initial transform; give a transform, a 4x4 matrix or a file."
         ) from error

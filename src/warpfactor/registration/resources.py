@@ -1,4 +1,4 @@
-"""What a run uses and what it ran on: threads, random numbers, clock, memory, versions."""
+"""The resources of a run: threads, random numbers, time, memory, versions."""
 
 from __future__ import annotations
 
@@ -19,29 +19,30 @@ _PACKAGES = ("torch", "numba", "numpy", "SimpleITK")
 
 
 class Clock:
-    """Seconds by part."""
+    """Seconds by part of a run."""
 
     def __init__(self) -> None:
         self._began = self._last = time.perf_counter()
         self.seconds: dict[str, float] = {}
 
     def lap(self, part: str) -> None:
-        """What passed since the last lap belongs to `part`."""
+        """Add the time since the last lap to `part`."""
         now = time.perf_counter()
         self.seconds[part] = self.seconds.get(part, 0.0) + now - self._last
         self._last = now
 
     def with_total(self) -> dict[str, float]:
+        """The seconds by part, and in total."""
         return {**self.seconds, "total": time.perf_counter() - self._began}
 
 
 @contextmanager
 def limited_threads(threads: int | None) -> Iterator[int]:
-    """The number of threads in use inside the block, at most `threads`; before and after it is what it was."""
+    """Limit the number of threads inside the block to `threads`, and yield the number in use."""
     before, before_torch = numba.get_num_threads(), torch.get_num_threads()
     most: int = vars(numba.config)["NUMBA_NUM_THREADS"]
     if threads is not None and threads < 1:
-        raise InputError(f"{threads} threads cannot be used; give a number from 1 on.")
+        raise InputError(f"{threads} threads cannot be used; give a number of at least 1.")
     try:
         if threads is not None:
             numba.set_num_threads(min(threads, most))
@@ -54,24 +55,30 @@ def limited_threads(threads: int | None) -> Iterator[int]:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """PyTorch's random numbers start from `seed` inside the block and go on undisturbed after it."""
+    """Seed PyTorch's random numbers inside the block; the generator outside is not affected."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         yield
 
 
 def checked_device(name: str | torch.device) -> torch.device:
-    """The device, if there is one of that name here."""
+    """The device; InputError if it is not available."""
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:  # an assertion: PyTorch built without it
-        raise InputError(f"Device {str(name)!r} cannot be used here ({str(error).splitlines()[0]}).") from error
+    except (
+        RuntimeError,
+        AssertionError,
+        NotImplementedError,
+    ) as error:  # AssertionError: PyTorch was built without this device
+        raise InputError(
+            f"Device {str(name)!r} cannot be used here ({str(error).splitlines()[0]}); `warpfactor info` lists the devices."
+        ) from error
     return device
 
 
 def peak_memory_mb() -> float | None:
-    """Most memory the process has held so far; None where the system does not tell."""
+    """Peak memory of the process so far; None where the system does not report it."""
     try:
         import resource
     except ImportError:  # Windows
@@ -81,6 +88,6 @@ def peak_memory_mb() -> float | None:
 
 
 def versions() -> dict[str, str]:
-    """Of this package and everything that has a part in its numbers."""
+    """Versions of this package and of everything that can change its numbers."""
     found = {"warpfactor": __version__, "python": platform.python_version(), "system": platform.platform()}
     return found | {package: importlib.metadata.version(package) for package in _PACKAGES}

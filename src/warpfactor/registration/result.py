@@ -1,42 +1,35 @@
-"""Registration: what comes out of registering two images, how to use it, and the folder it is saved to."""
+"""Registration: the result of registering two images, and what can be done with it."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import math
-import re
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import torch
 from numpy.typing import ArrayLike
 
-from warpfactor.checks.alignment import find_doubts, find_missing
+from warpfactor.checks.alignment import find_notices
+from warpfactor.errors import Notice
 from warpfactor.geometry.grid import Grid, Points
 from warpfactor.geometry.image import Image
 from warpfactor.geometry.transform import Affine, Chain, Transform, Warp
-from warpfactor.io import write_image, write_transform
-from warpfactor.io.folder import atomic_folder
-from warpfactor.io.together import run_together
-from warpfactor.io.transforms import ANTS_AFFINE, ANTS_INVERSE_WARP, ANTS_WARP
+from warpfactor.kernels import BACKENDS, select
+from warpfactor.kernels.ops import Ops
 from warpfactor.measure.regularity import Figures
 from warpfactor.recipebook.recipe import Recipe
-from warpfactor.registration.carrying import carry_image, carry_points
-from warpfactor.registration.resources import peak_memory_mb
-from warpfactor.registration.sources import inputs_entry
+from warpfactor.registration.apply import apply_to_image, apply_to_points
+from warpfactor.registration.inputs import Images
+from warpfactor.registration.record import entries_of, stages_to_dicts
 from warpfactor.show.notebook import to_html
-from warpfactor.show.wording import ending_sentence
-from warpfactor.stages.stage import Ending, Event, Stage
+from warpfactor.show.wording import ending_sentence, sentence
+from warpfactor.stages.stage import Ending, Stage
 
-WARPED, RESULT, WARPED_LABELS = "warped.nii.gz", "result.json", "warped_labels.nii.gz"
-FORMAT = 2
-COLUMNS = ("stage", "level", "iteration", "cost", "residual", "damping", "accepted", "step_vox", "seconds")
-# Everything a result folder may hold from an earlier run; result.json, by which a folder is known, comes last.
-OWN = (WARPED, WARPED_LABELS, ANTS_AFFINE, ANTS_WARP, ANTS_INVERSE_WARP, "report.html", RESULT)
+if TYPE_CHECKING:
+    from warpfactor.registration.companions import Companions
+    from warpfactor.show.report import Report
 
 
 @dataclass(frozen=True)
@@ -46,13 +39,13 @@ class RunInfo:
     Attributes:
         device, backend, threads, seed: as used.
         seconds: by part, in order, with "total".
-        peak_memory_mb: high-water mark of the process; None where the system does not tell.
-        versions: of everything that has a part in the numbers.
-        nonfinite: voxels that were NaN or infinite and did not count, in the fixed and the moving image.
-        missing: share of the inside of what the moving image shows that was missing from the fixed one and did not
-            count, and the other way round; 0 most often.
+        peak_memory_mb: peak memory of the process; None where the system does not report it.
+        versions: of everything that can change the numbers.
+        nonfinite: number of voxels of the fixed and the moving image that are NaN or infinite and were ignored.
+        missing: share of the object of the moving image that is missing from the fixed image and was excluded, and the
+            other way round; usually 0.
         names: of the fixed and the moving image.
-        sources: paths of the images and masks that were given as files, by name.
+        sources: absolute paths of the images and masks that were given as files, by name.
     """
 
     device: str
@@ -67,29 +60,44 @@ class RunInfo:
     names: tuple[str, str]
     sources: Mapping[str, Path] = field(default_factory=dict)
 
+    def with_seconds(self, part: str, seconds: float) -> RunInfo:
+        """The same run with the time of one more part, which the total then includes."""
+        parts = {name: value for name, value in self.seconds.items() if name != "total"}
+        parts[part] = parts.get(part, 0.0) + seconds
+        return replace(self, seconds={**parts, "total": self.seconds["total"] + seconds})
+
 
 @dataclass(frozen=True, eq=False)
 class Registration:
-    """Two registered images: y = affine(x + warp(x)) takes points of fixed to moving space.
+    """The result of `register`: y = affine(x + warp(x)) maps points of fixed space to moving space.
+
+        >>> import warpfactor as wf
+        >>> made = wf.phantom.phantom((24, 26, 24))
+        >>> result = wf.register(made.fixed, made.moving, recipe="fast")
+        >>> result.warped.grid == result.fixed_grid
+        True
+        >>> result.notices  # nothing speaks against this result
+        ()
 
     Attributes:
         warped: the moving image on the fixed grid, in its own intensities, interpolated once.
         affine: fixed to moving, LPS mm.
-        warp: of fixed space, before the affine; None if the recipe has no deformable stage or it did no good.
-        inverse_warp: undoes the warp, on the same grid.
-        moving_grid: of the moving image.
-        history: how each stage went, with one record per iteration.
-        ending: how it ended.
-        figures: quality.
-        recipe: with all its settings, as run.
-        run: where and how.
+        warp: displacement of fixed space, before the affine; None without a deformable stage, or if its warp was
+            discarded because it did not improve the similarity.
+        inverse_warp: inverse of the warp, on the same grid.
+        images: the images and masks that were registered, as they were read.
+        history: how each stage went, with one event per iteration.
+        ending: why the last stage ended.
+        figures: regularity of the warp and error of its inverse.
+        recipe: all settings, as run.
+        run: where and how it ran.
     """
 
     warped: Image
     affine: Affine
     warp: Warp | None
     inverse_warp: Warp | None
-    moving_grid: Grid
+    images: Images
     history: tuple[Stage, ...]
     ending: Ending
     figures: Figures
@@ -101,229 +109,151 @@ class Registration:
         return f"Registration({self.recipe.name}: {', '.join(costs)}; {self.status})"
 
     def _repr_html_(self) -> str:
-        """For notebooks: figures and the warped image."""
-        return to_html(self)
+        """The figures and the warped image, for notebooks."""
+        return to_html(self.to_dict(), self._repr_png_())
 
     def _repr_png_(self) -> bytes:
-        """For notebooks that show pictures only: the warped image."""
+        """The warped image, for notebooks that show pictures only."""
         return self.warped._repr_png_()
 
     @property
+    def notices(self) -> tuple[Notice, ...]:
+        """What speaks against the result, as codes and facts; usually nothing."""
+        return find_notices(stages_to_dicts(self.history), self.affine.matrix, self.run.missing)
+
+    @property
     def warnings(self) -> tuple[str, ...]:
-        """What looks wrong with the result, in words; most often nothing."""
-        return (*find_doubts(self.history, self.affine.matrix), *find_missing(self.run.missing))
+        """The notices as sentences."""
+        return tuple(sentence(notice) for notice in self.notices)
 
     @property
     def interrupted(self) -> bool:
-        """Whether it was stopped before its end; the result is then the best so far."""
+        """Whether the run was stopped before its end; the result is then the best so far."""
         return self.ending is Ending.INTERRUPTED
 
     @property
     def status(self) -> str:
-        """How it ended, in words."""
+        """How the run ended, as a sentence."""
         return ending_sentence(self.ending, self.history[-1].name if self.history else "")
 
     @property
     def fixed_grid(self) -> Grid:
+        """The grid of the fixed image."""
         return self.warped.grid
 
     @property
+    def moving_grid(self) -> Grid:
+        """The grid of the moving image."""
+        return self.images.moving.grid
+
+    @property
     def transform(self) -> Chain:
-        """Points of fixed space to moving space; images of moving space onto fixed grids."""
+        """Maps points of fixed space to moving space, and resamples images of moving space onto fixed grids."""
         parts: tuple[Transform, ...] = (self.affine,) if self.warp is None else (self.warp, self.affine)
         return Chain(parts, "fixed", "moving")
 
     @property
     def inverse(self) -> Chain:
-        """Points of moving space to fixed space; images of fixed space onto moving grids."""
+        """Maps points of moving space to fixed space, and resamples images of fixed space onto moving grids."""
         back = self.affine.inverse()
         parts: tuple[Transform, ...] = (back,) if self.inverse_warp is None else (back, self.inverse_warp)
         return Chain(parts, "moving", "fixed")
 
+    @property
+    def ops(self) -> Ops:
+        """The backend of the run if it runs on the CPU, where results are applied and reported; else the CPU's own."""
+        backend = BACKENDS.get(self.run.backend)
+        return backend.load() if backend is not None and backend.runs_on(torch.device("cpu")) else select()
+
     def apply(
         self, image: Any, *, to: str = "fixed", mode: str = "linear", outside: float = 0.0, grid: Grid | None = None
     ) -> Image:
-        """Another image of one space, carried to the other.
+        """Resample another image of one space to the other.
+
+            >>> import warpfactor as wf
+            >>> made = wf.phantom.phantom((24, 26, 24))
+            >>> result = wf.register(made.fixed, made.moving, recipe="affine")
+            >>> labels = result.apply(made.moving_labels, mode="label")
+            >>> labels.grid == result.fixed_grid
+            True
 
         Args:
-            image: anything `register` takes as an image.
-            to: space the result lives in, "fixed" (the image is then of moving space) or "moving".
-            mode: "linear", "nearest", "label" (labels never mix) or "bspline".
-            outside: value where there is no image.
-            grid: to resample onto; that space's own without one.
+            image: anything that `register` accepts as an image.
+            to: the space of the output: "fixed" (for an image of moving space) or "moving".
+            mode: interpolation: "linear", "nearest", "label" (labels never mix) or "bspline".
+            outside: value outside the image.
+            grid: the output grid; by default that of the image of that space.
         """
-        return carry_image(self, image, to=to, mode=mode, outside=outside, grid=grid)
+        return apply_to_image(self, image, to=to, mode=mode, outside=outside, grid=grid)
 
     def apply_points(self, points: ArrayLike, *, to: str = "fixed") -> Points:
-        """(N, 3) LPS mm points of one space carried to the other, `to`: they land where their image does.
+        """Map points of one space to the other, as their image would move.
 
-        Points of 2-D images may be (N, 2); they come back as they went in.
-        """
-        return carry_points(self, points, to=to)
-
-    def with_seconds(self, part: str, seconds: float) -> Registration:
-        """This with the time of one more part, which the total then includes."""
-        parts = {name: value for name, value in self.run.seconds.items() if name != "total"}
-        parts[part] = parts.get(part, 0.0) + seconds
-        total = self.run.seconds["total"] + seconds
-        return replace(self, run=replace(self.run, seconds={**parts, "total": total}))
-
-    def save(self, folder: str | Path, *, force: bool = False, extra: Mapping[str, Any] | None = None) -> Path:
-        """Write everything into a folder, which appears complete or not at all, and return its path.
-
-        Written are warped.nii.gz; 0GenericAffine.mat, 1Warp.nii.gz and 1InverseWarp.nii.gz, named and meant as ANTs
-        does; and result.json with the recipe, figures, history and where images that were given as files are.
+            >>> import warpfactor as wf
+            >>> made = wf.phantom.phantom((24, 26, 24))
+            >>> result = wf.register(made.fixed, made.moving, recipe="affine")
+            >>> result.apply_points([[12.0, 13.0, 12.0]], to="moving").shape
+            (1, 3)
 
         Args:
+            points: (N, 3) LPS mm; points of 2-D images may be (N, 2), and are returned so.
+            to: the space of the output, "fixed" or "moving".
+        """
+        return apply_to_points(self, points, to=to)
+
+    def report(self) -> Report:
+        """The report of this result: an HTML page and the verdict on it; computed once.
+
+        >>> import warpfactor as wf
+        >>> made = wf.phantom.phantom((24, 26, 24))
+        >>> report = wf.register(made.fixed, made.moving, recipe="fast").report()
+        >>> report.verdict.level in ("green", "amber", "red")
+        True
+        >>> "<html" in report.html
+        True
+        """
+        return self._report
+
+    @cached_property
+    def _report(self) -> Report:
+        from warpfactor.registration.report import report_of
+
+        return report_of(self)
+
+    def save(
+        self,
+        folder: str | Path,
+        *,
+        force: bool = False,
+        report: bool = True,
+        companions: Companions | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> Path:
+        """Write the result into a folder, which appears complete or not at all, and return its path.
+
+            >>> import tempfile
+            >>> import warpfactor as wf
+            >>> made = wf.phantom.phantom((24, 26, 24))
+            >>> result = wf.register(made.fixed, made.moving, recipe="fast")
+            >>> with tempfile.TemporaryDirectory() as place:
+            ...     folder = result.save(f"{place}/out")
+            ...     sorted(path.name for path in folder.iterdir())
+            ['0GenericAffine.mat', '1InverseWarp.nii.gz', '1Warp.nii.gz', 'report.html', 'result.json', 'warped.nii.gz']
+
+        The files are warped.nii.gz; 0GenericAffine.mat, 1Warp.nii.gz and 1InverseWarp.nii.gz, which ANTs understands;
+        report.html; and result.json with the recipe, figures, history, verdict, and the places of the input files.
+
+        Args:
+            folder: the folder to write.
             force: replace an earlier result in that folder.
-            extra: more entries for result.json; those of a part that is there already are added to it.
+            report: write report.html, and the verdict into result.json.
+            companions: label maps and landmarks to carry along; adds warped_labels.nii.gz and their scores.
+            extra: more entries for result.json; a mapping is merged with an entry of the same name.
         """
-        inputs = inputs_entry(folder, **self.run.sources)
-        with atomic_folder(folder, force=force, own=OWN) as place:
-            self.write_into(place, extra={**({"inputs": inputs} if inputs else {}), **(extra or {})})
-        return Path(folder)
+        from warpfactor.registration.folder import save_result
 
-    def write_volumes(self, place: Path) -> None:
-        """Write the image and the transforms of `save` into an existing folder."""
-        jobs = [partial(write_image, self.warped, place / WARPED, rough=True)]
-        for transform, name in (
-            (self.warp, ANTS_WARP),
-            (self.inverse_warp, ANTS_INVERSE_WARP),
-            (self.affine, ANTS_AFFINE),
-        ):
-            if transform is not None:
-                jobs.append(partial(write_transform, transform, place / name))
-        run_together(jobs, self.run.threads)
-
-    def write_into(self, place: Path, *, extra: Mapping[str, Any] | None = None) -> Registration:
-        """Write the files of `save` into an existing folder and return this with the time that took.
-
-        result.json, which has that time too, comes last.
-        """
-        began = time.perf_counter()
-        self.write_volumes(place)
-        run = replace(self.run, peak_memory_mb=peak_memory_mb())
-        written = replace(self, run=run).with_seconds("write", time.perf_counter() - began)
-        entries = written.to_dict()
-        for key, value in (extra or {}).items():
-            known = entries.get(key)
-            entries[key] = {**known, **value} if isinstance(known, dict) and isinstance(value, Mapping) else value
-        (place / RESULT).write_text(json_text(entries), encoding="utf-8")
-        return written
+        return save_result(self, folder, force=force, report=report, companions=companions, extra=extra)
 
     def to_dict(self) -> dict[str, Any]:
-        """What result.json holds: everything but images and fields, with directions and units in the names."""
-        files = {
-            "warped_moving_on_fixed_grid": WARPED,
-            "warped_moving_labels_on_fixed_grid": None,
-            "fixed_to_moving_affine": ANTS_AFFINE,
-            "fixed_to_moving_warp_before_affine_lps_mm": None if self.warp is None else ANTS_WARP,
-            "moving_to_fixed_warp_after_inverse_affine_lps_mm": None if self.warp is None else ANTS_INVERSE_WARP,
-        }
-        run = self.run
-        return {
-            "format": FORMAT,
-            "ending": self.ending.value,
-            "status": self.status,
-            "interrupted": self.interrupted,
-            "warnings": list(self.warnings),
-            "fixed": self._image_to_dict(0, self.fixed_grid),
-            "moving": self._image_to_dict(1, self.moving_grid),
-            "files": files,
-            "fixed_to_moving_affine_lps_mm": self.affine.matrix.tolist(),
-            "figures": _figures_to_dict(self.figures),
-            "seconds": dict(run.seconds),
-            "peak_memory_mb": run.peak_memory_mb,
-            "device": run.device,
-            "backend": run.backend,
-            "threads": run.threads,
-            "seed": run.seed,
-            "versions": dict(run.versions),
-            "recipe": self.recipe.to_dict(),
-            "stages": [_stage_to_dict(stage) for stage in self.history],
-        }
-
-    def _image_to_dict(self, number: int, grid: Grid) -> dict[str, Any]:
-        run = self.run
-        counts = {"nonfinite_voxels": run.nonfinite[number], "missing_share": run.missing[number]}
-        return {"name": run.names[number], **counts, **grid_to_dict(grid)}
-
-
-def bare_seconds(seconds: Mapping[str, float]) -> float:
-    """Time of a registration without its report and without writing: these come after it and can be left out."""
-    return sum(spent for part, spent in seconds.items() if part not in ("report", "write", "total"))
-
-
-def grid_to_dict(grid: Grid) -> dict[str, Any]:
-    """A grid for result.json."""
-    return {
-        "shape_zyx": list(grid.shape),
-        "spacing_zyx_mm": list(grid.spacing_mm),
-        "index_zyx_to_world_lps_mm": grid.matrix.tolist(),
-        "dimension": grid.ndim,
-    }
-
-
-def grid_from_dict(data: Mapping[str, Any]) -> Grid:
-    """The grid that `grid_to_dict` described, exactly."""
-    return Grid(tuple(data["shape_zyx"]), data["index_zyx_to_world_lps_mm"], data["dimension"])
-
-
-def json_text(data: Mapping[str, Any]) -> str:
-    """Indented JSON with each list of plain values on one line; NaN and infinity, which JSON lacks, become null."""
-    text = json.dumps(without_nan(data), indent=1, allow_nan=False)
-    return re.sub(r"\[\n\s+([^\[\]{}]*?)\n\s+\]", lambda m: "[" + re.sub(r"\n\s+", " ", m[1]) + "]", text) + "\n"
-
-
-def without_nan(value: Any) -> Any:
-    """Plain data with None for NaN and infinity, which JSON lacks."""
-    if isinstance(value, Mapping):
-        return {str(key): without_nan(part) for key, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [without_nan(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _figures_to_dict(figures: Figures) -> dict[str, Any]:
-    result: dict[str, Any] = {"affine_volume_ratio_moving_to_fixed": figures.affine_determinant}
-    warp = figures.warp
-    if warp is None:
-        return result
-    for name, jacobian in (("image", warp.jacobian), ("fixed_foreground", warp.jacobian_foreground)):
-        plain = dataclasses.asdict(jacobian)
-        plain["percentiles"] = {f"p{rank}": value for rank, value in jacobian.percentiles.items()}
-        result[f"warp_jacobian_determinant_in_{name}"] = plain
-    result |= {
-        "warp_displacement_mm": warp.displacement_mm._asdict(),
-        "inverse_consistency_fixed_to_moving_to_fixed_vox": warp.there_and_back_vox._asdict(),
-        "inverse_consistency_fixed_to_moving_to_fixed_mm": warp.there_and_back_mm._asdict(),
-        "inverse_consistency_moving_to_fixed_to_moving_vox": warp.back_and_there_vox._asdict(),
-        "inverse_consistency_moving_to_fixed_to_moving_mm": warp.back_and_there_mm._asdict(),
-    }
-    return result
-
-
-def _stage_to_dict(stage: Stage) -> dict[str, Any]:
-    """A stage with its history turned into columns: a list per quantity is a third of a list of records."""
-    return {
-        "name": stage.name,
-        "metric": stage.metric,
-        "level": stage.level,
-        "cost_before": stage.cost_before,
-        "cost_after": stage.cost_after,
-        "ending": stage.ending.value,
-        "status": ending_sentence(stage.ending, stage.name),
-        "kept": stage.kept,
-        "seconds": stage.seconds,
-        "levels": [[factor, ending.value] for factor, ending in stage.levels],
-        "start": stage.start,
-        "start_costs": dict(stage.start_costs),
-        "history": _columns(stage.history),
-    }
-
-
-def _columns(events: Sequence[Event]) -> dict[str, list[Any]]:
-    """The events as one list per quantity, and the costs of the terms if there are several."""
-    columns: dict[str, list[Any]] = {name: [getattr(event, name) for event in events] for name in COLUMNS}
-    names = [name for name, _ in events[0].parts] if events else []
-    return columns | {f"cost of {name}": [dict(event.parts)[name] for event in events] for name in names}
+        """The content of result.json: everything but images and fields."""
+        return entries_of(self)

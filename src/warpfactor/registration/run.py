@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from threading import Event as StopEvent
 from typing import Any
 
@@ -13,18 +14,16 @@ from torch import Tensor
 
 from warpfactor import kernels
 from warpfactor.errors import InputError
-from warpfactor.geometry.grid import Grid, Matrix
-from warpfactor.geometry.image import Image
+from warpfactor.geometry.grid import Matrix
 from warpfactor.geometry.transform import Affine, Chain, Warp
 from warpfactor.kernels.buffers import give_back_memory
 from warpfactor.kernels.ops import Ops
 from warpfactor.measure.regularity import measure
 from warpfactor.recipebook.files import recipe as find_recipe
 from warpfactor.recipebook.recipe import Recipe
-from warpfactor.registration.inputs import Initial, Inputs, Spacing, check_weights, load_initial, load_mask, load_pair
+from warpfactor.registration.inputs import Images, Initial, Spacing, check_weights, load_initial, load_mask, load_pair
 from warpfactor.registration.resources import Clock, checked_device, limited_threads, peak_memory_mb, seeded, versions
 from warpfactor.registration.result import Registration, RunInfo
-from warpfactor.registration.sources import sources_of
 from warpfactor.scene.missing import Gap, Lookout, gap_shares, without_background, without_gaps
 from warpfactor.scene.object import shown
 from warpfactor.scene.prepare import make_scene, stored
@@ -51,6 +50,7 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
     backend: str = "auto",
     threads: int | None = None,
     seed: int = 0,
+    on_read: Callable[[Images], None] | None = None,
     progress: Progress | None = None,
     stop: StopEvent | None = None,
 ) -> Registration:
@@ -70,31 +70,39 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
         device, backend: where and by which kernels to compute; `warpfactor info` lists them.
         threads: maximum number of threads (default: all cores).
         seed: seed of random numbers; only losses of your own can draw any.
+        on_read: called with the images and masks once they are read, before anything is computed. It can refuse them
+            by raising an error, for instance because label maps do not belong to them.
         progress: called with an Event after every iteration.
         stop: a threading.Event. Set it from another thread or a signal handler to end the run after the current
             iteration; the best result so far is returned, with `interrupted` set.
+
+    >>> import warpfactor as wf
+    >>> made = wf.phantom.phantom((24, 26, 24))
+    >>> result = wf.register(made.fixed, made.moving, recipe="fast")
+    >>> result.history[-1].cost_after < result.history[-1].cost_before
+    True
     """
     clock = Clock()
     chosen = _recipe(recipe, overrides, channel_weights)
     place = checked_device(device)
     choice = kernels.choose(place, backend)
-    inputs = _read(fixed, moving, fixed_mask, moving_mask, (fixed_spacing_mm, moving_spacing_mm), threads)
-    chosen = chosen.for_images(planar=inputs.fixed.grid.shape[0] == 1)
+    images = _read(fixed, moving, fixed_mask, moving_mask, (fixed_spacing_mm, moving_spacing_mm), threads)
+    if on_read is not None:
+        on_read(images)
+    chosen = chosen.for_images(planar=images.fixed.grid.shape[0] == 1)
     if chosen.deformable is not None:
-        check_weights(chosen.deformable.channel_weights, inputs)
+        check_weights(chosen.deformable.channel_weights, images)
     ops = choice.load()
-    start = load_initial(initial, inputs.fixed.grid, ops)
-    sources = sources_of(fixed=fixed, moving=moving, fixed_mask=fixed_mask, moving_mask=moving_mask)
-    del fixed, moving, fixed_mask, moving_mask, initial  # nothing here holds an image longer than it is needed
+    start = load_initial(initial, images.fixed.grid, ops)
+    sources = _paths(fixed=fixed, moving=moving, fixed_mask=fixed_mask, moving_mask=moving_mask)
+    del fixed, moving, fixed_mask, moving_mask, initial  # the images are held once, by `images`
     clock.lap("read")
     with limited_threads(threads) as used, seeded(seed):
         run = _Run(ops, choice.name, place, used, seed, clock, progress, stop)
-        scene = _prepare(inputs, chosen, run)
-        source = _Source(inputs.moving, inputs.fixed.grid, (inputs.fixed.name, inputs.moving.name))
-        del inputs
+        scene = _prepare(images, chosen, run)
         found = _run_stages(scene, chosen, start, run)
         del scene, start
-        result = _finish(source, found, run, outside)
+        result = _finish(images, found, run, outside)
         return replace(result, run=replace(result.run, sources=sources))
 
 
@@ -118,15 +126,6 @@ class _Run:
     @property
     def stopped(self) -> bool:
         return self.stop is not None and self.stop.is_set()
-
-
-@dataclass(frozen=True)
-class _Source:
-    """What is needed of the images after the stages: the moving one, the fixed one's grid, both names."""
-
-    moving: Image
-    fixed_grid: Grid
-    names: tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -172,9 +171,9 @@ def _read(
     moving_mask: Any,
     spacings_mm: tuple[Spacing, Spacing],
     threads: int | None,
-) -> Inputs:
+) -> Images:
     fixed_image, moving_image = load_pair(fixed, moving, spacings_mm=spacings_mm, threads=threads)
-    return Inputs(
+    return Images(
         fixed_image,
         moving_image,
         load_mask(fixed_mask, fixed_image, name="fixed mask"),
@@ -182,13 +181,19 @@ def _read(
     )
 
 
-def _prepare(inputs: Inputs, recipe: Recipe, run: _Run) -> Scene:
+def _paths(**given: Any) -> dict[str, Path]:
+    """The absolute paths among what `register` was given, by name; of several channels that of the first."""
+    first = {name: each[0] if isinstance(each, (list, tuple)) and each else each for name, each in given.items()}
+    return {name: Path(each).absolute() for name, each in first.items() if isinstance(each, (str, Path))}
+
+
+def _prepare(images: Images, recipe: Recipe, run: _Run) -> Scene:
     scene = make_scene(
-        inputs.fixed,
-        inputs.moving,
+        images.fixed,
+        images.moving,
         ops=run.ops,
-        fixed_mask=inputs.fixed_mask,
-        moving_mask=inputs.moving_mask,
+        fixed_mask=images.fixed_mask,
+        moving_mask=images.moving_mask,
         device=run.device,
     )
     if recipe.deformable is not None:
@@ -264,10 +269,10 @@ def _run_linear_stages(scene: Scene, settings: Sequence[LinearSettings], start: 
     return _Aligned(np.eye(4) if matrix is None else matrix, tuple(stages))
 
 
-def _finish(source: _Source, found: _Found, run: _Run, outside: float) -> Registration:
+def _finish(images: Images, found: _Found, run: _Run, outside: float) -> Registration:
     """Inverse, warped image and figures."""
     give_back_memory()
-    grid, ops, clock = source.fixed_grid, run.ops, run.clock
+    grid, ops, clock = images.fixed.grid, run.ops, run.clock
     forward = backward = None
     if found.displacement is not None:
         forward = found.displacement.to(device=run.device, dtype=torch.float32).contiguous()
@@ -279,7 +284,7 @@ def _finish(source: _Source, found: _Found, run: _Run, outside: float) -> Regist
     warp = None if forward is None else Warp(forward.cpu(), grid, "fixed", "fixed")
     inverse_warp = None if backward is None else Warp(backward.cpu(), grid, "fixed", "fixed")
     transform = affine if warp is None else Chain((warp, affine), "fixed", "moving")
-    moving = replace(source.moving, data=source.moving.data.to(run.device))
+    moving = replace(images.moving, data=images.moving.data.to(run.device))
     warped = transform.resample(moving, grid, outside=outside, ops=ops)
     clock.lap("warped image")
     return Registration(
@@ -287,7 +292,7 @@ def _finish(source: _Source, found: _Found, run: _Run, outside: float) -> Regist
         affine=affine,
         warp=warp,
         inverse_warp=inverse_warp,
-        moving_grid=source.moving.grid,
+        images=images,
         history=found.stages,
         ending=_ending(found),
         figures=figures,
@@ -302,7 +307,7 @@ def _finish(source: _Source, found: _Found, run: _Run, outside: float) -> Regist
             versions=versions(),
             nonfinite=found.nonfinite,
             missing=found.missing,
-            names=source.names,
+            names=(images.fixed.name, images.moving.name),
         ),
     )
 

@@ -1,42 +1,54 @@
-"""A registration as a notebook shows it: what came out in a small table, and the warped image."""
+"""A registration as a notebook displays it: a small table of figures, and the warped image."""
 
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from warpfactor.show.planes import html_picture
-
-if TYPE_CHECKING:
-    from warpfactor.registration.result import Registration
+from warpfactor.geometry.planes import html_picture
 
 
-def to_html(found: Registration) -> str:
-    """HTML that needs nothing else."""
+def to_html(entries: Mapping[str, Any], png: bytes) -> str:
+    """Self-contained HTML.
+
+    Args:
+        entries: the result, as result.json describes it.
+        png: a picture of the warped image.
+    """
     left = 'style="text-align:left"'
     rows = "".join(
         f"<tr><th {left}>{html.escape(name)}</th><td {left}>{html.escape(text)}</td></tr>"
-        for name, text in _rows(found)
+        for name, text in _rows(entries)
     )
-    fixed, moving = found.run.names
-    image = html_picture(found.warped._repr_png_(), f"{moving} warped onto {fixed}")
+    image = html_picture(png, f"{entries['moving']['name']} warped onto {entries['fixed']['name']}")
     return f"<div><table>{rows}</table>{image}</div>"
 
 
-def _rows(found: Registration) -> Iterator[tuple[str, str]]:
-    yield "recipe", found.recipe.name
-    yield "status", found.status
-    for stage in found.history:
-        yield stage.name, f"{stage.metric.upper()} cost {stage.change(3)}"
-    warp = found.figures.warp
-    if warp is not None:
-        moved = warp.displacement_mm
-        yield "warp", f"{moved.mean:.1f} mm on average, {moved.max:.1f} mm at most"
-        yield "folded voxels", str(warp.jacobian.folded_count)
-        yield "SD of log Jacobian, in the object", f"{warp.jacobian_foreground.sd_log:.2f}"
-        error = warp.there_and_back_vox
-        yield "inverse error", f"{error.mean:.3f} voxels on average, {error.max:.2g} at most"
-    for text in found.warnings:
+def _rows(entries: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "recipe", entries["recipe"]["name"]
+    yield "status", entries["status"]
+    for stage in entries["stages"]:
+        yield (
+            stage["name"],
+            f"{stage['metric'].upper()} cost {_cost(stage['cost_before'])} -> {_cost(stage['cost_after'])}",
+        )
+    figures = entries["figures"]
+    moved = figures.get("warp_displacement_mm")
+    if moved is not None:
+        error = figures["inverse_consistency_fixed_to_moving_to_fixed_vox"]
+        yield "warp", f"{moved['mean']:.1f} mm on average, {moved['max']:.1f} mm at most"
+        yield "folded voxels", str(figures["warp_jacobian_determinant_in_image"]["folded_count"])
+        yield (
+            "SD of log Jacobian, in the object",
+            f"{figures['warp_jacobian_determinant_in_fixed_foreground']['sd_log']:.2f}",
+        )
+        yield "inverse error", f"{error['mean']:.3f} voxels on average, {error['max']:.2g} at most"
+    for text in entries["warnings"]:
         yield "warning", text
-    yield "time", f"{found.run.seconds['total']:.1f} s"
+    yield "time", f"{entries['seconds']['total']:.1f} s"
+
+
+def _cost(cost: float | None) -> str:
+    return "no overlap" if cost is None or not math.isfinite(cost) else f"{round(cost, 3) + 0.0:.3f}"

@@ -15,7 +15,7 @@ from warpfactor.bench.peers import PEERS
 from warpfactor.bench.run.method import OURS, Method
 from warpfactor.bench.score import score
 from warpfactor.io import atomic_path
-from warpfactor.registration.result import json_text
+from warpfactor.io.jsontext import json_text
 
 FORMAT = 1
 DONE, FAILED = "done", "failed"

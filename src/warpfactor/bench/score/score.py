@@ -21,8 +21,8 @@ from warpfactor.geometry.grid import Grid
 from warpfactor.geometry.image import Image
 from warpfactor.geometry.transform import Affine, Chain, Transform, Warp
 from warpfactor.io import read_image, read_labels, read_mask
-from warpfactor.measure import quality
-from warpfactor.measure.quality import TargetErrors
+from warpfactor import measure as quality
+from warpfactor.measure import TargetErrors
 
 VERSION = 1  # of the definitions below; runs scored by another one are run again
 BEFORE, AFFINE, AFTER = "before", "affine", "after"

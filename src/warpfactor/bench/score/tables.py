@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from warpfactor.io import atomic_path
-from warpfactor.registration.result import json_text
+from warpfactor.io.jsontext import json_text
 
 Value = str | float | int | None
 

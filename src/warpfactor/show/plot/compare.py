@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from warpfactor.errors import InputError
 from warpfactor.geometry.image import Image
+from warpfactor.geometry.planes import shown_range
 from warpfactor.geometry.transform import Affine
 from warpfactor.io import from_any
-from warpfactor.show.planes import shown_range
 from warpfactor.show.plot.panels import Panels, gray
 from warpfactor.show.plot.source import image_of, name_of
 

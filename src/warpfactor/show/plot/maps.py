@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
 from warpfactor.errors import InputError
+from warpfactor.geometry.planes import shown_range
 from warpfactor.geometry.transform import Warp
-from warpfactor.measure.quality import LOG_JACOBIAN_RANGE, jacobian_figures
-from warpfactor.show.planes import shown_range
+from warpfactor.measure import LOG_JACOBIAN_RANGE, jacobian_figures
 from warpfactor.show.plot.panels import Panels, gray
 from warpfactor.show.plot.source import Result, image_of, object_sd_log, warp_of
 

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from warpfactor.errors import InputError
 from warpfactor.geometry.grid import Grid
-from warpfactor.show.planes import Plane, middle, planes
+from warpfactor.geometry.planes import Plane, middle, planes
 
 PANEL_INCHES = 3.2
 TITLE_INCHES = 0.35

@@ -1,6 +1,6 @@
-"""The report's charts as SVG text: course of the cost and damping, Jacobian histogram, spread of scores.
+"""The charts of a report as SVG text: cost and damping over the iterations, Jacobian histogram, sorted scores.
 
-They take their colours from the style sheet of the page, so that they follow light, dark and print.
+Colours come from the style sheet of the page, so that charts follow its light, dark and print themes.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from warpfactor.checks.alignment import DEFORMABLE
 from warpfactor.checks.regularity import COARSE, SHOWN_LIMIT
 
 WIDTH = 480
@@ -25,11 +26,11 @@ LETTER = 6.2  # width
 
 @dataclass(frozen=True)
 class Axis:
-    """Values to places along one direction; log10 of them if asked for.
+    """A linear or logarithmic axis, which maps values to positions.
 
     Attributes:
         low, high: values at the ends.
-        first, last: places of these.
+        first, last: positions of the ends.
         log: whether the axis is logarithmic.
     """
 
@@ -40,12 +41,13 @@ class Axis:
     log: bool = False
 
     def at(self, value: float) -> float:
+        """Position of a value, which is clipped to the axis."""
         low, high, value = (self._scaled(v) for v in (self.low, self.high, value))
         share = (value - low) / (high - low) if high > low else 0.5
         return self.first + min(max(share, 0.0), 1.0) * (self.last - self.first)
 
     def ticks(self, most: int) -> list[float]:
-        """Round values inside the axis."""
+        """At most `most` round values on the axis."""
         low, high = self._scaled(self.low), self._scaled(self.high)
         step = _round_step((high - low) / most, whole=self.log)
         places = np.arange(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1) * step
@@ -55,8 +57,8 @@ class Axis:
         return math.log10(max(value, 1e-300)) if self.log else value
 
 
-def course(stage: Mapping[str, Any]) -> str:
-    """Cost above damping over the iterations of a stage, a band per level, rejected steps marked."""
+def convergence(stage: Mapping[str, Any]) -> str:
+    """Cost and damping over the iterations of a stage, with a band per level; rejected steps are marked."""
     history = stage["history"]
     count = len(history.get("cost", ()))
     if count < 2:
@@ -86,7 +88,7 @@ def course(stage: Mapping[str, Any]) -> str:
 
 
 def jacobian_histogram(counts: NDArray[np.int64], folded: int) -> str:
-    """Voxels by Jacobian determinant, both axes logarithmic; folds have a bar of their own."""
+    """Histogram of the Jacobian determinant with logarithmic axes; folded voxels have a separate bar."""
     height, base = 190, TOP + 150
     across = Axis(-SHOWN_LIMIT - 0.95, SHOWN_LIMIT + 0.1, LEFT, WIDTH - RIGHT)
     up = Axis(0.8, max(10.0, 1.3 * float(max(counts.max(), folded))), base, TOP, log=True)
@@ -105,12 +107,12 @@ def jacobian_histogram(counts: NDArray[np.int64], folded: int) -> str:
     ticks = [_text(across.at(place), base + 15, name, "middle") for place, name in names.items()]
     ticks.append(_text(across.at(-SHOWN_LIMIT - 0.65), base + 15, "≤ 0", "middle"))
     one = f'<line x1="{across.at(0):.1f}" x2="{across.at(0):.1f}" y1="{TOP}" y2="{base}" class="mark"/>'
-    words = f"Histogram of the Jacobian determinant in the object, from a sixteenth to sixteen; {folded} voxels fold."
+    words = f"Histogram of the Jacobian determinant in the object, from 1/16 to 16; {folded} voxels fold."
     return _svg([*_grid_lines(up, 5, "voxels"), *bars, one, *ticks], height + 14, words, "volume change (Jacobian)")
 
 
 def spread(values: Sequence[float], unit: str, *, top: float | None = None) -> str:
-    """Sorted values as bars: overlap of labels, errors of landmarks."""
+    """Sorted values as bars, such as the Dice of labels or the errors of landmarks."""
     ordered = sorted(values)
     base = TOP + 120
     up = Axis(0.0, top or 1.1 * max(ordered[-1], 1e-9), base, TOP)
@@ -129,11 +131,11 @@ def spread(values: Sequence[float], unit: str, *, top: float | None = None) -> s
 
 
 def _levels(history: Mapping[str, Any]) -> list[tuple[str, list[int]]]:
-    """Name and iterations of each level, and of each step of freedom within it."""
-    dofs = history.get("dof") or [""] * len(history["level"])
-    keys = list(zip(history["level"], dofs, strict=True))
+    """Name and iterations of each level, and of each group of motions within it."""
+    motions = history.get("stage") or [DEFORMABLE] * len(history["level"])
+    keys = list(zip(history["level"], motions, strict=True))
     runs = [(key, list(group)) for key, group in groupby(range(len(keys)), key=keys.__getitem__)]
-    return [(f"level {level:g}" if not dof else f"{dof} {level:g}", run) for (level, dof), run in runs]
+    return [(f"{'level' if motion == DEFORMABLE else motion} {level:g}", run) for (level, motion), run in runs]
 
 
 def _bands(levels: Sequence[tuple[str, list[int]]], across: Axis, top: float, bottom: float) -> Iterator[str]:
@@ -143,7 +145,7 @@ def _bands(levels: Sequence[tuple[str, list[int]]], across: Axis, top: float, bo
         kind = "band odd" if number % 2 else "band"
         yield f'<rect x="{x:.1f}" y="{top}" width="{right - x:.1f}" height="{bottom - top:.1f}" class="{kind}"/>'
         wide = LETTER * len(name)
-        # The last level is short and matters most: its name may stand over the band before it.
+        # The last level is short and the most important one: its name may extend over the band before it.
         middle = min((x + right) / 2, WIDTH - wide / 2) if number == len(levels) - 1 else (x + right) / 2
         if right - x > wide or (number == len(levels) - 1 and middle - wide / 2 > taken):
             yield _text(middle, top - 7, name, "middle")
@@ -168,7 +170,7 @@ def _line(points: Sequence[tuple[int, float]], across: Axis, up: Axis, kind: str
 
 
 def _steps(points: Sequence[tuple[int, float]], across: Axis, up: Axis) -> str:
-    """A line that holds its value until the next point."""
+    """A step line: each value holds until the next point."""
     doubled = [(x, y) for (x, _), (_, y) in zip(points[1:], points, strict=False)]
     path = [point for pair in zip(points, doubled, strict=False) for point in pair] + list(points[-1:])
     return _line(path, across, up, "line thin")
@@ -191,7 +193,7 @@ def _svg(parts: Sequence[str], height: float, words: str, below: str) -> str:
 
 
 def _round_step(rough: float, *, whole: bool) -> float:
-    """1, 2 or 5 times a power of ten, at least `rough`; whole numbers only if asked for."""
+    """1, 2 or 5 times a power of ten, at least `rough`; with `whole`, a whole number."""
     if rough <= 0:
         return 1.0
     if whole:

@@ -14,18 +14,18 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from warpfactor import __version__
-from warpfactor.checks.case import Case
-from warpfactor.checks.likeness import Alignment
+from warpfactor.checks.case import Case, registration_seconds
 from warpfactor.checks.regularity import Regularity
-from warpfactor.checks.verdict import Verdict
+from warpfactor.checks.similarity import Alignment
+from warpfactor.io.jsontext import without_nan
 from warpfactor.recipebook import toml
-from warpfactor.registration.result import bare_seconds, without_nan
 from warpfactor.show.report import charts
-from warpfactor.show.report.sheets import encode, jpeg_address, layout
+from warpfactor.show.report.sheets import encode, jpeg_url, layout
 from warpfactor.show.report.views import Views
+from warpfactor.show.verdict import Verdict
 
-FACTS_FORMAT = 1
-THUMBNAIL = 132  # pixels, height of the little picture in summaries
+FACTS_FORMAT = 2
+THUMBNAIL = 132  # pixels, height of the thumbnail in summaries
 LOWEST = 8  # labels shown in the table
 NAMES = {"fixed": "Fixed", "before": "Before", "affine": "Affine", "after": "After"}
 SIDES = {"Axial": "IS", "Coronal": "AP", "Sagittal": "RL"}  # below and above zero of the world's axis
@@ -34,7 +34,7 @@ STACKS = ("before", "affine", "after")
 
 @cache
 def environment() -> Environment:
-    """Templates of the report; everything is escaped."""
+    """The templates of the report; all text is escaped."""
     loader = PackageLoader("warpfactor.show.report", "templates")
     return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
 
@@ -83,7 +83,7 @@ def render(
 def facts_of(
     case: Case, alignment: Alignment | None, regularity: Regularity | None, verdict: Verdict
 ) -> dict[str, Any]:
-    """What a summary over many results needs; it reads this from the page."""
+    """Facts for a summary of many results, which reads them from the page."""
     entries = case.entries
     labels, landmarks = entries.get("labels") or {}, entries.get("landmarks") or {}
     figures = {
@@ -95,7 +95,7 @@ def facts_of(
         "folded": None if regularity is None else regularity.folded,
         "inverse_vox": None if regularity is None or regularity.inverse_vox is None else regularity.inverse_vox.p95,
         "displacement_mm": None if regularity is None else regularity.displacement_mm.max,
-        "seconds": bare_seconds(entries["seconds"]),
+        "seconds": registration_seconds(entries["seconds"]),
     }
     return {
         "format": FACTS_FORMAT,
@@ -108,13 +108,13 @@ def facts_of(
 
 
 def script_json(data: Mapping[str, Any]) -> Markup:
-    """JSON that can stand inside a script element."""
+    """JSON that is safe inside a script element."""
     text = json.dumps(without_nan(data), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return Markup(text.replace("<", "\\u003c"))  # no tag can begin or end in it
 
 
 def _pictures(views: Views) -> dict[str, Any]:
-    """What the viewer script needs."""
+    """The data of the viewer script."""
     stacks = [*views.images, *(m.stack for m in views.maps.values()), *([views.folds] if views.folds else [])]
     present = [stack.name for stack in views.images]
     moving = [name for name in STACKS if name in present]
@@ -147,13 +147,13 @@ def _pictures(views: Views) -> dict[str, Any]:
 
 
 def _position(plane: str, position_mm: float) -> str:
-    """Place of a slice along its normal, LPS mm, with the letter of its side in place of a sign."""
+    """Position of a slice along its normal (LPS mm), with the letter of its side instead of a sign."""
     sides = SIDES.get(plane, "  ")
     return f"{sides[round(position_mm) >= 0]} {abs(position_mm):.0f} mm".strip()
 
 
 def _maps(views: Views) -> dict[str, dict[str, Any]]:
-    """How each map is called, coloured and explained."""
+    """Name, colours and explanation of each map."""
     if not views.maps:
         return {}
     octaves = [(0.0, "¼"), (0.25, "½"), (0.5, "1"), (0.75, "2"), (1.0, "4")]
@@ -163,27 +163,27 @@ def _maps(views: Views) -> dict[str, dict[str, Any]]:
             "name": "deformed grid",
             "ramp": "",
             "words": "Where a regular grid of the fixed image lies in the moving image after the affine. "
-            "Steps out of the plane are not drawn.",
+            "Displacements out of the plane are not drawn.",
         },
         "jacobian": {
             "label": "Volume change",
             "name": "Jacobian determinant",
             "ramp": "diverging",
             "ticks": octaves,
-            "words": "Jacobian determinant: where it is below 1 (blue), a part of the moving image fills a larger part "
-            "of the fixed one; above 1 (orange) it is the other way round. Folded voxels are magenta.",
+            "words": "Jacobian determinant: below 1 (blue) the warp expands the moving image, above 1 (orange) it "
+            "contracts it. Folded voxels are magenta.",
         },
         "displacement": {
             "label": "Displacement",
             "name": "length of the displacement",
             "ramp": "sequential",
-            "words": "How far the warp moves each point, beyond the affine.",
+            "words": "Length of the displacement of each point, without the affine.",
         },
         "error": {
             "label": "Inverse error",
             "name": "error of the inverse",
             "ramp": "sequential",
-            "words": "How far a point is from where it began after going to the moving image and back.",
+            "words": "Distance of a point from its origin after it was mapped to the moving image and back.",
         },
     }
     for name in ("displacement", "error"):
@@ -206,11 +206,11 @@ def _thumbnail(views: Views) -> str:
         return ""
     joined = np.concatenate([part[part.shape[0] // 2] for part in shown], axis=1)
     step = max(1, joined.shape[0] // THUMBNAIL)
-    return jpeg_address(np.ascontiguousarray(joined[::step, ::step]), 70)
+    return jpeg_url(np.ascontiguousarray(joined[::step, ::step]), 70)
 
 
 def _under(entries: Mapping[str, Any]) -> str:
-    seconds = bare_seconds(entries["seconds"])
+    seconds = registration_seconds(entries["seconds"])
     parts = [f"recipe {entries['recipe'].get('name', '')}", f"registration {seconds:.1f} s"]
     size = " × ".join(str(n) for n in reversed(entries["fixed"]["shape_zyx"][-entries["fixed"]["dimension"] :]))
     return " · ".join([*parts, f"{size} voxels"])
@@ -218,17 +218,17 @@ def _under(entries: Mapping[str, Any]) -> str:
 
 def _compare_words(case: Case) -> str:
     if case.fixed is None:
-        return "The fixed image was not found, so the moving image is shown alone."
+        return "The fixed image is not available; only the moving image is shown."
     if case.moving is None:
-        return "The moving image was not found; shown is the warped image of the result."
-    return "In the edges view, lines are edges of the fixed image on the moving one: they should lie on its edges."
+        return "The moving image is not available; the saved warped image is shown."
+    return "The edges view shows edges of the fixed image on the moving image; they should coincide with its own edges."
 
 
 def _warp_words(regularity: Regularity | None) -> str:
     if regularity is None:
         return ""
     moved = regularity.displacement_mm
-    return f"Points move by {moved.mean:.1f} mm on average and {moved.max:.1f} mm at most, beyond the affine."
+    return f"Points move by {moved.mean:.1f} mm on average and {moved.max:.1f} mm at most, without the affine."
 
 
 def _warp_facts(regularity: Regularity) -> list[tuple[str, str]]:
@@ -240,22 +240,22 @@ def _warp_facts(regularity: Regularity) -> list[tuple[str, str]]:
         ("Jacobian in the object, median", f"{middle:.2f}"),
         ("Jacobian in the object, 99th percentile", f"{high:.2f}"),
         ("SD of its logarithm, in the object", f"{regularity.sd_log:.2f}"),
-        ("Displacement, whole image, mean / 95 % / largest", f"{moved} mm"),
+        ("Displacement, whole image, mean / 95 % / max", f"{moved} mm"),
     ]
     if regularity.inverse_vox is not None:
         error = " / ".join(f"{v:.3f}" for v in regularity.inverse_vox)
-        rows.append(("Inverse error, whole image, mean / 95 % / largest", f"{error} voxels"))
+        rows.append(("Inverse error, whole image, mean / 95 % / max", f"{error} voxels"))
     return rows
 
 
 def _limits(entries: Mapping[str, Any]) -> dict[float, int]:
-    """Most iterations of the deformable stage, by level."""
+    """Iteration limits of the deformable stage, by level."""
     deformable = entries["recipe"].get("deformable") or {}
     return dict(zip(deformable.get("levels", ()), deformable.get("iterations", ()), strict=False))
 
 
 def _iterations(history: Mapping[str, Any], limits: Mapping[float, int]) -> int:
-    """Of all levels, as a run tells them: a step that is tried again after it was rejected is still the same one."""
+    """Number of iterations over all levels; a step that is repeated after a rejection counts once."""
     if "iteration" not in history:
         return len(history.get("accepted", ()))
     last = dict(zip(history["level"], history["iteration"], strict=True))
@@ -275,7 +275,7 @@ def _stage(stage: Mapping[str, Any], limits: Mapping[float, int]) -> dict[str, A
         "rejected": sum(not kept for kept in accepted),
         "seconds": f"{stage['seconds']:.1f}",
         "status": stage["status"],
-        "chart": _chart(charts.course(stage)),
+        "chart": _chart(charts.convergence(stage)),
     }
 
 
@@ -319,8 +319,8 @@ def _facts_tables(entries: Mapping[str, Any]) -> list[tuple[str, list[tuple[str,
     memory = entries.get("peak_memory_mb")
     scope = "" if "write" in seconds else ", before the report"
     run = [
-        ("Registration, without report and writing", f"{bare_seconds(seconds):.1f} s", None),
-        (f"Largest memory{scope}", "not known" if memory is None else f"{memory:.0f} MB", None),
+        ("Registration, without report and writing", f"{registration_seconds(seconds):.1f} s", None),
+        (f"Peak memory{scope}", "not known" if memory is None else f"{memory:.0f} MB", None),
         ("Device, backend", f"{entries.get('device')}, {entries.get('backend')}", None),
         ("Threads", str(entries.get("threads")), None),
         ("Seed", str(entries.get("seed")), None),
@@ -338,12 +338,12 @@ def _image_rows(entries: Mapping[str, Any], side: str) -> Sequence[tuple[str, st
     spacing = " × ".join(f"{s:.3g}" for s in reversed(image["spacing_zyx_mm"][axes]))
     rows = [(_capital(side), place or image.get("name", side), None), ("", f"{shape} voxels of {spacing} mm", None)]
     if image.get("nonfinite_voxels"):
-        rows.append(("", f"{image['nonfinite_voxels']} voxels were NaN or infinite and did not count", None))
+        rows.append(("", f"{image['nonfinite_voxels']} voxels are NaN or infinite and were ignored", None))
     return rows
 
 
 def _chart(svg: str) -> Markup:
-    return Markup(svg)  # charts escape their words
+    return Markup(svg)  # charts escape their text
 
 
 def _cost(value: float | None) -> str:

@@ -1,4 +1,4 @@
-"""Slices as pictures in text: the slices of a plane side by side on one sheet, as JPEG or PNG in base64."""
+"""Sheets of slices: the slices of a plane side by side in one JPEG or PNG picture, encoded in base64."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image as Picture
+from PIL import Image as Pillow
 
 from warpfactor.show.report.slices import TILE
 
 Bytes = NDArray[np.uint8]
-QUALITIES = (82, 70, 55, 40, 25, 12, 5)  # the last is for pure noise
-ROOM = 3_450_000  # bytes of all sheets together, 4.6 MB in base64: the rest of a page takes less than 0.4 MB
+QUALITIES = (82, 70, 55, 40, 25, 12, 5)  # the last ones are needed for noise only
+ROOM = 3_450_000  # bytes of all sheets together, 4.6 MB in base64; the rest of a page takes less than 0.4 MB
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Stack:
     Attributes:
         name: key by which the page finds it.
         slices: per plane (slice, row, column) uint8.
-        exact: whether every level counts; such stacks are kept without loss.
+        exact: whether the stack is stored without loss.
     """
 
     name: str
@@ -36,13 +36,13 @@ class Stack:
 
 
 def layout(count: int, height: int, width: int) -> dict[str, int]:
-    """How slices lie on a sheet: columns, and size of a tile, which is a slice made up to whole JPEG blocks."""
+    """Layout of the slices on a sheet: number of columns, and size of a tile, which is padded to whole JPEG blocks."""
     across = max(1, math.ceil(math.sqrt(count * height / width)))
     return {"across": across, "tileHeight": -(-height // TILE) * TILE, "tileWidth": -(-width // TILE) * TILE}
 
 
 def encode(stacks: Sequence[Stack]) -> dict[str, list[str]]:
-    """Data addresses of the sheets of every stack, per plane; as good as fits into ROOM."""
+    """The sheets of every stack, per plane, as data: URLs, in the best quality that fits into ROOM."""
     sheets = {stack.name: [_sheet(slices) for slices in stack.slices] for stack in stacks}
     exact = {stack.name: [_png(sheet) for sheet in sheets[stack.name]] for stack in stacks if stack.exact}
     left = ROOM - _size(exact)
@@ -52,22 +52,22 @@ def encode(stacks: Sequence[Stack]) -> dict[str, list[str]]:
             break
     kinds = {"jpeg": lossy, "png": exact}
     return {
-        name: [address(data, kind) for data in found] for kind, all_ in kinds.items() for name, found in all_.items()
+        name: [data_url(data, kind) for data in found] for kind, all_ in kinds.items() for name, found in all_.items()
     }
 
 
-def address(data: bytes, kind: str) -> str:
-    """A picture as data: address."""
+def data_url(data: bytes, kind: str) -> str:
+    """A picture as a data: URL."""
     return f"data:image/{kind};base64,{base64.b64encode(data).decode('ascii')}"
 
 
-def jpeg_address(picture: Bytes, quality: int = 80) -> str:
-    """One picture, (row, column) or (row, column, 3), as data: address."""
-    return address(_jpeg(picture, quality), "jpeg")
+def jpeg_url(picture: Bytes, quality: int = 80) -> str:
+    """One picture, (row, column) or (row, column, 3), as a data: URL."""
+    return data_url(_jpeg(picture, quality), "jpeg")
 
 
 def _sheet(slices: Bytes) -> Bytes:
-    """All slices on one (row, column) sheet, in reading order; edges are continued into the rest of their tiles."""
+    """All slices on one (row, column) sheet, in reading order; tiles are padded with edge values."""
     count, height, width = slices.shape
     place = layout(count, height, width)
     across, down = place["across"], -(-count // place["across"])
@@ -92,5 +92,5 @@ def _png(picture: Bytes) -> bytes:
 
 def _packed(picture: Bytes, **options: Any) -> bytes:
     stream = io.BytesIO()
-    Picture.fromarray(picture).save(stream, **options)
+    Pillow.fromarray(picture).save(stream, **options)
     return stream.getvalue()

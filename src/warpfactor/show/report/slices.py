@@ -1,12 +1,11 @@
-"""Which slices a report shows: a few per plane, as grids whose voxels are the pixels, upright and with square pixels.
+"""The slices that a report shows: a few per plane, as grids whose voxels are square pixels.
 
-A plane is a grid (slice, row, column) in the world: whatever is resampled onto it comes out ready to be shown. Left of
-the page is right of the patient (radiological), up is superior, in axial slices anterior.
+A plane is a grid (slice, row, column) in the world: an image resampled onto it is ready to be shown. The left of the
+page is the right of the patient (radiological convention), up is superior, in axial slices anterior.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -15,17 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpfactor.geometry.grid import Grid, Matrix
+from warpfactor.geometry.planes import nearest_axes
 
 SLICES = 25  # at most, per plane
-PIXELS = 800_000  # of all slices of a plane together: seven stacks of three planes stay below 5 MB
+PIXELS = 800_000  # of all slices of a plane together, so that seven stacks of three planes stay below 5 MB
 FLAT_PIXELS = 900_000  # of an image that has one slice only
 MARGIN = 0.06  # of the object's size around it
-SAME_SIZE = 1e-4  # by how much pixels and voxels of one size may differ
+SAME_SIZE = 1e-4  # relative tolerance for pixels and voxels of the same size
 TILE = 8  # pixels: a JPEG block; slices side by side on a sheet must not share one
 
 
 class _View(NamedTuple):
-    """A plane by the world axes (0 x to the left, 1 y to the back, 2 z to the top) of its slices, rows and columns."""
+    """A plane by the world axes (0 x left, 1 y posterior, 2 z superior) of its slices, rows and columns."""
 
     name: str
     normal: int
@@ -43,14 +43,14 @@ _VIEWS = (
 
 
 @dataclass(frozen=True)
-class Plane:
+class SlicePlane:
     """Slices of one orientation.
 
     Attributes:
-        name: "Axial", "Coronal", "Sagittal", or "Slice" of an image that has one only.
+        name: "Axial", "Coronal", "Sagittal", or "Slice" if the image has only one.
         grid: (slice, row, column) in the world; pixels are square.
         positions_mm: world coordinate of each slice along the axis nearest to its normal.
-        letters: of the directions at the left, right, top and bottom; empty where they are not known.
+        letters: directions at the left, right, top and bottom; empty if they are not known.
     """
 
     name: str
@@ -60,17 +60,19 @@ class Plane:
 
     @property
     def pixel_mm(self) -> float:
+        """Size of a pixel."""
         return self.grid.spacing_mm[2]
 
 
-def choose_planes(grid: Grid, box: NDArray[np.int64]) -> list[Plane]:
+def choose_planes(grid: Grid, box: NDArray[np.int64]) -> list[SlicePlane]:
     """The planes of an image: three of a volume, one of a slice.
 
     Args:
         grid: of the fixed image.
-        box: (2, 3) first and last index (z, y, x) of what it shows.
+        box: (2, 3) first and last index (z, y, x) of its object.
     """
-    axes, signs = _nearest_axes(grid)
+    axes = nearest_axes(grid)
+    signs = tuple(1 if grid.matrix[world, axis] >= 0 else -1 for world, axis in enumerate(axes))
     if 1 not in grid.shape:
         return [_plane(grid, box, view, axes, signs) for view in _VIEWS]
     thin = grid.shape.index(1)
@@ -80,22 +82,17 @@ def choose_planes(grid: Grid, box: NDArray[np.int64]) -> list[Plane]:
     return [_plane(grid, box, view._replace(name="Slice"), axes, signs)]
 
 
-def _nearest_axes(grid: Grid) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """For each world axis x, y, z the array axis that is nearest to it, and its sign; every one is used once."""
-    directions = grid.matrix[:3, :3] / grid.spacing_mm
-    best = max(itertools.permutations(range(3)), key=lambda order: sum(abs(directions[w, order[w]]) for w in range(3)))
-    return best, tuple(1 if directions[world, axis] >= 0 else -1 for world, axis in enumerate(best))
-
-
 class _Run(NamedTuple):
-    """Samples along one array axis: first index, step (negative backwards), how many."""
+    """Samples along one array axis: first index, step (negative to run backwards) and number."""
 
     first: float
     step: float
     number: int
 
 
-def _plane(grid: Grid, box: NDArray[np.int64], view: _View, axes: tuple[int, ...], signs: tuple[int, ...]) -> Plane:
+def _plane(
+    grid: Grid, box: NDArray[np.int64], view: _View, axes: tuple[int, ...], signs: tuple[int, ...]
+) -> SlicePlane:
     normal, row, column = (axes[world] for world in (view.normal, view.rows, view.columns))
     slices = _slices(int(box[0, normal]), int(box[1, normal]), signs[view.normal])
     spacing = grid.spacing_mm
@@ -113,7 +110,7 @@ def _plane(grid: Grid, box: NDArray[np.int64], view: _View, axes: tuple[int, ...
     made = Grid((slices.number, rows.number, columns.number), _in_world(grid, matrix), grid.ndim)
     middle = [(k, (rows.number - 1) / 2, (columns.number - 1) / 2) for k in range(slices.number)]
     positions = made.index_to_world(middle)[:, view.normal]
-    return Plane(view.name, made, tuple(positions.tolist()), tuple(letter for letter in view.letters if letter))
+    return SlicePlane(view.name, made, tuple(positions.tolist()), tuple(letter for letter in view.letters if letter))
 
 
 def _in_world(grid: Grid, matrix: Matrix) -> Matrix:
@@ -122,7 +119,7 @@ def _in_world(grid: Grid, matrix: Matrix) -> Matrix:
 
 
 def _slices(low: int, high: int, sign: int) -> _Run:
-    """Every n-th voxel of an object, centred in it."""
+    """Every n-th slice of the object, centred in it."""
     step = max(1, math.ceil((high - low + 1) / SLICES))
     count = (high - low) // step + 1
     first = low + ((high - low) - (count - 1) * step) // 2
@@ -130,13 +127,13 @@ def _slices(low: int, high: int, sign: int) -> _Run:
 
 
 def _span(size: int, box: NDArray[np.int64]) -> tuple[float, float]:
-    """The object and a margin, inside the image."""
+    """The extent of the object with a margin, inside the image."""
     margin = MARGIN * (box[1] - box[0] + 1)
     return max(0.0, box[0] - margin), min(size - 1.0, box[1] + margin)
 
 
 def _pixels(span: tuple[float, float], spacing: float, pixel: float, sign: int) -> _Run:
-    """Pixels over a span; voxels of the image itself if they are as large."""
+    """The pixels over a span; the voxels of the image if these have the same size."""
     low, high = span
     own = math.isclose(pixel, spacing, rel_tol=SAME_SIZE)
     step = 1.0 if own else pixel / spacing

@@ -1,6 +1,6 @@
-"""One page over many results: what stands out first, with little pictures and links to the reports.
+"""The summary: a table of many results on one page, the worst first, with thumbnails and links to the reports.
 
-The figures come from the reports themselves, so that a summary of hundreds of results takes seconds.
+The figures are read from the reports, so that a summary of hundreds of results takes seconds.
 """
 
 from __future__ import annotations
@@ -16,28 +16,27 @@ from urllib.parse import quote
 import numpy as np
 
 from warpfactor import __version__
-from warpfactor.checks.verdict import AMBER, GREEN, RED
+from warpfactor.checks.limits import AMBER, GREEN, RED
 from warpfactor.errors import FileError
-from warpfactor.registration.result import RESULT
 from warpfactor.show.report.page import FACTS_FORMAT, environment
 
-REPORT = "report.html"
+REPORT, RESULT = "report.html", "result.json"
 BEGIN, END = '<script type="application/json" id="facts">', "</script>"
-FEWEST = 5  # results from which one can stand out
+FEWEST = 5  # number of results that is needed to find outliers
 OUTLIER = 3.5  # robust standard deviations
-FLOOR = 0.05  # of the median: results that hardly differ have no outliers
+FLOOR = 0.05  # of the median: smaller deviations are not outliers
 _RANK = {RED: 0, AMBER: 1, GREEN: 2}
 
 
-class Column(NamedTuple):
+class SummaryColumn(NamedTuple):
     """A figure in the table.
 
     Attributes:
         key: in the facts of a report.
         title, unit, digits: as shown.
-        bad: +1 if large values are, -1 if small ones are, 0 if neither.
-        floor: results that differ by less have no outliers; about a tenth of the check's amber limit, if it has one.
-        check: of the verdict, that is about this figure.
+        bad: +1 if large values are bad, -1 if small values are, 0 if neither.
+        floor: smaller deviations are not outliers; about a tenth of the amber limit of the check, if there is one.
+        check: code of the check that judges this figure.
     """
 
     key: str
@@ -50,25 +49,25 @@ class Column(NamedTuple):
 
 
 COLUMNS = (
-    Column("correlation", "Local correlation", 2, -1, 0.03, check="Likeness"),
-    Column("dice", "Dice", 3, -1, 0.01, check="Labels"),
-    Column("landmark_mm", "Landmark error", 2, 1, 0.1, "mm", "Landmarks"),
-    Column("coverage", "Overlap", 2, -1, 0.05, check="Overlap"),
-    Column("sd_log", "SD log Jacobian", 2, 1, 0.07, "in the object", "Regularity"),
-    Column("folded", "Folded voxels", 0, 1, 1.0, check="Folds"),
-    Column("inverse_vox", "Inverse error", 2, 1, 0.05, "voxels, 95 %", "Inverse"),
-    Column("displacement_mm", "Largest displacement", 1, 1, 1.0, "mm"),
-    Column("seconds", "Time", 1, 0, unit="s, registration"),
+    SummaryColumn("correlation", "Local correlation", 2, -1, 0.03, check="similarity"),
+    SummaryColumn("dice", "Dice", 3, -1, 0.01, check="labels"),
+    SummaryColumn("landmark_mm", "Landmark error", 2, 1, 0.1, "mm", "landmarks"),
+    SummaryColumn("coverage", "Overlap", 2, -1, 0.05, check="overlap"),
+    SummaryColumn("sd_log", "SD log Jacobian", 2, 1, 0.07, "in the object", "regularity"),
+    SummaryColumn("folded", "Folded voxels", 0, 1, 1.0, check="folds"),
+    SummaryColumn("inverse_vox", "Inverse error", 2, 1, 0.05, "voxels, 95 %", "inverse"),
+    SummaryColumn("displacement_mm", "Largest displacement", 1, 1, 1.0, "mm"),
+    SummaryColumn("seconds", "Time", 1, 0, unit="s, registration"),
 )
 
 
 @dataclass(frozen=True)
-class Row:
+class SummaryRow:
     """A result in the table.
 
     Attributes:
         folder: of the result.
-        facts: what its report says, as `page.facts_of` wrote it.
+        facts: the facts of its report, as `page.facts_of` wrote them.
     """
 
     folder: Path
@@ -76,31 +75,33 @@ class Row:
 
     @property
     def level(self) -> str:
+        """Level of the verdict."""
         return str(self.facts["verdict"]["level"])
 
     def doubtful(self, check: str) -> bool:
-        """Whether the verdict has a check of that name that is amber or red."""
+        """Whether the verdict has a check of that code that is amber or red."""
         checks = self.facts["verdict"].get("checks", ())
-        return any(c["name"] == check and c["level"] in (AMBER, RED) for c in checks)
+        return any(c["code"] == check and c["level"] in (AMBER, RED) for c in checks)
 
     def figure(self, key: str) -> float | None:
+        """A figure by its key; None if the result does not have it."""
         value = self.facts["figures"].get(key)
         return None if value is None else float(value)
 
 
 def find_results(places: Sequence[str | Path]) -> list[Path]:
-    """Result folders among the given ones, and those one level inside the others; FileError if one holds none."""
+    """The given result folders, and the result folders inside the other given folders; FileError if there are none."""
     found = []
     for place in map(Path, places):
         inside = [place] if (place / RESULT).is_file() else sorted(p.parent for p in place.glob(f"*/{RESULT}"))
         if not inside:
-            raise FileError(f"{place}: holds no result; give folders that `warpfactor register` wrote.")
+            raise FileError(f"{place}: contains no result; give folders that `warpfactor register` wrote.")
         found += inside
     return list(dict.fromkeys(found))
 
 
-def read_facts(folder: Path) -> dict[str, Any] | None:
-    """What the report of a folder says; None if there is no report, or one of another version."""
+def read_facts(folder: Path, *, any_format: bool = False) -> dict[str, Any] | None:
+    """The facts of the report in a folder; None if there is no report, or (by default) one of another format."""
     path = folder / REPORT
     try:
         text = path.read_text(encoding="utf-8")
@@ -108,11 +109,11 @@ def read_facts(folder: Path) -> dict[str, Any] | None:
         facts: dict[str, Any] = json.loads(block)
     except (OSError, UnicodeDecodeError, IndexError, json.JSONDecodeError):
         return None
-    return facts if facts.get("format") == FACTS_FORMAT else None
+    return facts if any_format or facts.get("format") == FACTS_FORMAT else None
 
 
-def render_summary(rows: Sequence[Row], output: str | Path) -> str:
-    """The page; links are relative to where it will be."""
+def render_summary(rows: Sequence[SummaryRow], output: str | Path) -> str:
+    """The page as HTML; its links are relative to `output`, where it will be written."""
     standing = outliers(rows)
     columns = [column for column in COLUMNS if any(row.figure(column.key) is not None for row in rows)]
     order = sorted(range(len(rows)), key=lambda i: (_RANK[rows[i].level], -max(standing[i].values(), default=0.0)))
@@ -122,8 +123,8 @@ def render_summary(rows: Sequence[Row], output: str | Path) -> str:
     return template.render(version=__version__, rows=shown, columns=columns, counts=counts, total=len(rows))
 
 
-def outliers(rows: Sequence[Row]) -> list[dict[str, float]]:
-    """For each row the figures that stand out on their bad side, with how many robust deviations."""
+def outliers(rows: Sequence[SummaryRow]) -> list[dict[str, float]]:
+    """For each row the figures that are outliers on their bad side, with their distance in robust deviations."""
     found: list[dict[str, float]] = [{} for _ in rows]
     for column in COLUMNS:
         values = [row.figure(column.key) for row in rows]
@@ -139,7 +140,9 @@ def outliers(rows: Sequence[Row]) -> list[dict[str, float]]:
     return found
 
 
-def _shown(row: Row, standing: Mapping[str, float], columns: Sequence[Column], output: Path) -> dict[str, Any]:
+def _shown(
+    row: SummaryRow, standing: Mapping[str, float], columns: Sequence[SummaryColumn], output: Path
+) -> dict[str, Any]:
     facts = row.facts
     return {
         "name": row.folder.name,
@@ -154,7 +157,9 @@ def _shown(row: Row, standing: Mapping[str, float], columns: Sequence[Column], o
     }
 
 
-def _cells(row: Row, standing: Mapping[str, float], columns: Sequence[Column]) -> Iterator[dict[str, Any]]:
+def _cells(
+    row: SummaryRow, standing: Mapping[str, float], columns: Sequence[SummaryColumn]
+) -> Iterator[dict[str, Any]]:
     for column in columns:
         value = row.figure(column.key)
         yield {
@@ -164,15 +169,15 @@ def _cells(row: Row, standing: Mapping[str, float], columns: Sequence[Column]) -
         }
 
 
-def _mark(row: Row, column: Column, standing: Mapping[str, float]) -> str:
+def _mark(row: SummaryRow, column: SummaryColumn, standing: Mapping[str, float]) -> str:
     """Why a figure is marked; empty if it is not."""
     if row.doubtful(column.check):
         return "its check is not green"
-    return "stands out among these results" if column.key in standing else ""
+    return "outlier among these results" if column.key in standing else ""
 
 
 def _link(target: Path, output: Path) -> str:
-    """Address of a file seen from the folder of another."""
+    """Link from one file to another."""
     try:
         relative = Path(os.path.relpath(target.absolute(), output.absolute().parent))
     except ValueError:  # another drive
@@ -180,8 +185,8 @@ def _link(target: Path, output: Path) -> str:
     return quote(relative.as_posix())
 
 
-def unreadable(folder: Path, why: str) -> Row:
-    """The row of a result of which no report can be made."""
+def unreadable(folder: Path, why: str) -> SummaryRow:
+    """The row of a result whose report cannot be made."""
     verdict = {"level": RED, "headline": "Cannot be read", "reasons": [why], "checks": []}
     figures = dict.fromkeys(column.key for column in COLUMNS)
-    return Row(folder, {"fixed": "?", "moving": "?", "verdict": verdict, "figures": figures, "thumbnail": ""})
+    return SummaryRow(folder, {"fixed": "?", "moving": "?", "verdict": verdict, "figures": figures, "thumbnail": ""})

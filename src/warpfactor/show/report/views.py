@@ -1,4 +1,4 @@
-"""What the report shows of a case: stacks of slices before and after, maps of the warp, and the lines of its grid."""
+"""The pictures of a report: slices before and after registration, maps of the warp, and lines of a deformed grid."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from warpfactor.checks.case import Case
-from warpfactor.checks.coarse import Region, parts, sample
-from warpfactor.checks.pick import at, nearest
+from warpfactor.checks.coarse import ObjectMask, first_channel
+from warpfactor.checks.sampling import at, nearest, parts, sample
 from warpfactor.geometry.grid import Grid
 from warpfactor.geometry.image import Image
 from warpfactor.geometry.resample import VoxelMap
 from warpfactor.geometry.transform import Affine, Transform, Warp
 from warpfactor.kernels.ops import Ops
-from warpfactor.measure.regularity import lengths_mm
+from warpfactor.measure.displacement import lengths_mm
 from warpfactor.show.report.sheets import Bytes, Stack
-from warpfactor.show.report.slices import Plane, choose_planes
+from warpfactor.show.report.slices import SlicePlane, choose_planes
 
 WINDOW = (0.005, 0.997)  # quantiles that become black and white
 LINES = 40  # of the deformed grid, along the longer side of a picture
 LOG_RANGE = 2.0  # of the base-2 logarithm of the Jacobian: from a quarter to four times the volume
 TOP = 0.997  # quantile of a map that has the last colour
-ENOUGH = 400_000  # values by which a quantile is found
-LEAST_ERROR_VOX = 0.25  # an inverse error below this is not made to look large
+ENOUGH = 400_000  # values from which a quantile is computed
+LEAST_ERROR_VOX = 0.25  # the colours of the inverse error cover at least this range
 
 
 @dataclass(frozen=True)
-class Map:
-    """A quantity on the slices, and what its first and last grey level stand for."""
+class SliceMap:
+    """A quantity on the slices, and the values of its first and last grey level."""
 
     stack: Stack
     low: float
@@ -44,8 +44,8 @@ class Map:
 
 
 @dataclass(frozen=True)
-class Lines:
-    """Where the points of a regular grid go, per plane: (slice, row, column, 2) signed steps in `unit` pixels."""
+class GridLines:
+    """Displacements of the points of a regular grid on one plane: (slice, row, column, 2), in `unit` pixels."""
 
     pitch: int
     unit: float
@@ -62,27 +62,27 @@ class Views:
     """All pictures of a case.
 
     Attributes:
-        planes: where they lie.
-        images: stacks "fixed", "before", "affine", "after", as far as there are any and they differ.
+        planes: the slices that are shown.
+        images: the stacks "fixed", "before", "affine" and "after", as far as they exist and differ.
         maps: "jacobian", "displacement", "error" by name; none without a warp.
-        folds: where the Jacobian is not positive: 255.
-        lines: of the deformed grid, per plane.
+        folds: 255 where the Jacobian determinant is not positive.
+        lines: the deformed grid on each plane.
     """
 
-    planes: Sequence[Plane]
+    planes: Sequence[SlicePlane]
     images: Sequence[Stack]
-    maps: dict[str, Map]
+    maps: dict[str, SliceMap]
     folds: Stack | None
-    lines: Sequence[Lines]
+    lines: Sequence[GridLines]
 
 
-def show(case: Case, region: Region, jacobian: Image | None, errors_mm: Image | None) -> Views:
+def make_views(case: Case, region: ObjectMask, jacobian: Image | None, errors_mm: Image | None) -> Views:
     """All pictures of a case.
 
     Args:
-        region: what the fixed image shows.
-        jacobian: determinant of its warp, if it has one.
-        errors_mm: by how much the inverse misses, if it has one.
+        region: the object of the fixed image.
+        jacobian: determinant of the warp, if there is one.
+        errors_mm: map of the error of the inverse, if there is one.
     """
     planes = choose_planes(case.fixed_grid, region.box())
     fields = [[_field(case.warp, part, case.ops) for part in parts(plane.grid)] for plane in planes]
@@ -91,7 +91,7 @@ def show(case: Case, region: Region, jacobian: Image | None, errors_mm: Image | 
         return Views(planes, images, {}, None, ())
     made = [_on_plane(plane, jacobian, errors_mm, case.ops) for plane in fields]
     maps = {
-        "jacobian": Map(Stack("jacobian", [part.jacobian for part in made]), -LOG_RANGE, LOG_RANGE),
+        "jacobian": SliceMap(Stack("jacobian", [part.jacobian for part in made]), -LOG_RANGE, LOG_RANGE),
         "displacement": _length_map("displacement", [part.lengths_mm for part in made]),
     }
     if errors_mm is not None:
@@ -102,7 +102,7 @@ def show(case: Case, region: Region, jacobian: Image | None, errors_mm: Image | 
 
 
 def _field(warp: Warp | None, grid: Grid, ops: Ops) -> VoxelMap:
-    """A warp on some slices; it stays zero outside its own grid."""
+    """A warp on some slices; it is zero outside its own grid."""
     still = VoxelMap(grid, None, np.eye(4))
     if warp is None:
         return still
@@ -112,7 +112,7 @@ def _field(warp: Warp | None, grid: Grid, ops: Ops) -> VoxelMap:
 
 
 def _image_stacks(case: Case, planes: Sequence[Sequence[VoxelMap]]) -> list[Stack]:
-    """The fixed image, and the moving one under every transform that changes something.
+    """The fixed image, and the moving image under each transform that differs from the others.
 
     Args:
         planes: the warp on the parts of each plane.
@@ -131,7 +131,7 @@ def _image_stacks(case: Case, planes: Sequence[Sequence[VoxelMap]]) -> list[Stac
 
 
 def _grey(shown: Sequence[tuple[str, Image, Transform]], planes: Sequence[Sequence[VoxelMap]], ops: Ops) -> list[Stack]:
-    """Stacks of one image under several transforms, all with the window of the first one in the first plane."""
+    """Stacks of one image under several transforms, with the intensity window of the first plane of the first one."""
     low = high = math.nan
     stacks = []
     for name, image, transform in shown:
@@ -146,7 +146,7 @@ def _grey(shown: Sequence[tuple[str, Image, Transform]], planes: Sequence[Sequen
 
 
 def _quantiles(values: Sequence[NDArray[np.float32]], shares: Sequence[float]) -> list[float]:
-    """Of what is known among many values, from enough of them; none if nothing is."""
+    """Quantiles of a sample of the finite values; empty if there are none."""
     step = 1 + sum(part.size for part in values) // ENOUGH
     some = np.concatenate([part.ravel()[::step] for part in values])
     known = some[np.isfinite(some)]
@@ -154,35 +154,31 @@ def _quantiles(values: Sequence[NDArray[np.float32]], shares: Sequence[float]) -
 
 
 def _sampled(image: Image, transform: Transform, part: VoxelMap, ops: Ops) -> Tensor:
-    """(slice, row, column) of the first channel; `part` has the warp, for transforms that begin with it."""
+    """(slice, row, column) of the first channel; `part` holds the warp for transforms that begin with it."""
     first, *rest = transform.parts
     place = reduce(lambda there, then: then.follow(there, ops), rest, part) if isinstance(first, Warp) else None
-    return sample(_one(image), transform, part.grid, ops, slices=True, place=place)[0]
-
-
-def _one(image: Image) -> Image:
-    return image if image.channels == 1 else Image(image.data[:1], image.grid, image.name)
+    return sample(first_channel(image), transform, part.grid, ops, slices=True, place=place)[0]
 
 
 def _levels(values: Tensor, low: float, high: float) -> Bytes:
-    """Grey levels of values; what is not known is black."""
+    """Values as grey levels; NaN is black."""
     scaled = torch.nan_to_num(values, nan=low).sub_(low).mul_(255 / max(high - low, 1e-12))
     return scaled.clamp_(0, 255).round_().to(torch.uint8).numpy()
 
 
 @dataclass(frozen=True)
 class _OnPlane:
-    """What a warp does on one plane: (slice, row, column) levels of the Jacobian, folds, lengths; and its lines."""
+    """The warp on one plane: (slice, row, column) grey levels of the Jacobian, folds and lengths; and grid lines."""
 
     jacobian: Bytes
     folds: Bytes
     lengths_mm: NDArray[np.float32]
     errors_mm: NDArray[np.float32]
-    lines: Lines
+    lines: GridLines
 
 
 def _on_plane(plane: Sequence[VoxelMap], jacobian: Image, errors_mm: Image | None, ops: Ops) -> _OnPlane:
-    """Part by part, since a whole plane of vectors is large."""
+    """Computed part by part, because the vectors of a whole plane need much memory."""
     pitch = max(2, math.ceil(max(plane[0].grid.shape[1:]) / LINES))
     found = []
     for grid, field, _ in plane:
@@ -204,13 +200,13 @@ def _on_plane(plane: Sequence[VoxelMap], jacobian: Image, errors_mm: Image | Non
     return _OnPlane(levels, folds, lengths, errors, _lines(steps, pitch))
 
 
-def _length_map(name: str, lengths: Sequence[NDArray[np.float32]], least: float = 0.0) -> Map:
-    """Lengths in mm as levels from zero to nearly the longest, or to `least`."""
+def _length_map(name: str, lengths: Sequence[NDArray[np.float32]], least: float = 0.0) -> SliceMap:
+    """Lengths in mm as grey levels from zero to nearly the maximum, at least to `least`."""
     high = max(*_quantiles(lengths, (TOP,)), least, 1e-6)
-    return Map(Stack(name, [_levels(torch.from_numpy(part), 0.0, high) for part in lengths]), 0.0, high)
+    return SliceMap(Stack(name, [_levels(torch.from_numpy(part), 0.0, high) for part in lengths]), 0.0, high)
 
 
-def _lines(steps: NDArray[np.float32], pitch: int) -> Lines:
-    """In-plane steps of the points of a regular grid of lines, as small numbers."""
+def _lines(steps: NDArray[np.float32], pitch: int) -> GridLines:
+    """In-plane displacements of the points of a regular grid, as 8-bit numbers."""
     unit = max(float(np.abs(steps).max()) / 127, 1e-6)
-    return Lines(pitch, unit, np.round(steps / unit).astype(np.int8))
+    return GridLines(pitch, unit, np.round(steps / unit).astype(np.int8))

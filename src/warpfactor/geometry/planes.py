@@ -1,16 +1,15 @@
-"""The three planes through a volume, turned as people look at them, and a small picture of them.
+"""The three planes through a volume in radiological orientation, and a small picture of them.
 
-Axial and coronal views show the patient's left on the right, as radiologists do; up is anterior or superior. A slice is
-shown as it lies in its file.
+Axial and coronal views show the left of the patient on the right; up is anterior or superior. A single slice is shown
+as it is stored.
 """
 
 from __future__ import annotations
 
 import base64
 import html
+import io
 import itertools
-import struct
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,18 +25,18 @@ PIXELS = 240  # longest edge of a plane in a picture
 GAP = 4
 TAILS = (0.5, 99.5)  # percentiles between which intensities are shown
 SAMPLES = 200_000
-GOLDEN = 0.6180339887  # steps of this share of the circle give hues that stay apart
+GOLDEN = 0.6180339887  # hues that differ by this share of the circle are easy to tell apart
 
 
 @dataclass(frozen=True)
 class Plane:
-    """One way to look at a grid.
+    """One orientation in which a grid is shown.
 
     Attributes:
         name: "axial", "coronal", "sagittal", or "slice" if there is only one.
-        normal, rows, columns: array axes: the one looked along, down and to the right.
+        normal, rows, columns: array axes along the view, downwards and to the right.
         flips: whether rows and columns run against their axes.
-        sides: letters for left, right, top and bottom; empty for a slice.
+        sides: letters of the left, right, top and bottom; empty for a single slice.
         spacing_mm: of rows and columns.
     """
 
@@ -65,11 +64,11 @@ class Plane:
 
 
 def planes(grid: Grid) -> tuple[Plane, ...]:
-    """The planes of a grid, along the world's axes that its own are nearest to."""
+    """The planes of a grid, along the world axes that are closest to its own axes."""
     spacing = grid.spacing_mm
     if grid.shape[0] == 1:
         return (Plane("slice", 0, 1, 2, (False, False), "", (spacing[1], spacing[2])),)
-    left, posterior, superior = _nearest_axes(grid)
+    left, posterior, superior = nearest_axes(grid)
     down = {axis: grid.matrix[world, axis] < 0 for world, axis in enumerate((left, posterior, superior))}
     views = (
         ("axial", superior, posterior, left, "RLAP"),
@@ -91,7 +90,7 @@ def planes(grid: Grid) -> tuple[Plane, ...]:
 
 
 def middle(grid: Grid, at: ArrayLike | None = None) -> tuple[int, int, int]:
-    """The voxel nearest to a world point (LPS mm; two numbers in 2-D), or in the middle of the grid without one."""
+    """The voxel closest to a world point (LPS mm; two numbers in 2-D), by default the centre of the grid."""
     if at is None:
         index = (np.asarray(grid.shape) - 1) / 2
     else:
@@ -104,7 +103,7 @@ def middle(grid: Grid, at: ArrayLike | None = None) -> tuple[int, int, int]:
 
 
 def shown_range(values: Array) -> tuple[float, float]:
-    """The intensities that become black and white: all but the outermost of a sample."""
+    """The intensities that are shown as black and white: percentiles of a sample."""
     sample = values.reshape(-1)[:: 1 + values.size // SAMPLES]
     finite = sample[np.isfinite(sample)]
     if not finite.size:
@@ -116,9 +115,10 @@ def shown_range(values: Array) -> tuple[float, float]:
 
 
 def picture(data: Array, grid: Grid) -> bytes:
-    """PNG of the three planes (or the one slice) through the middle of (C, D, H, W) data.
+    """PNG of the three planes (or the single slice) through the centre of (C, D, H, W) data.
 
-    Three channels are red, green and blue, of others the first is shown; 32-bit labels get a colour each.
+    Three channels are shown as red, green and blue; otherwise the first channel is shown. Each label of a 32-bit label
+    map has its own colour.
     """
     place, found = middle(grid), planes(grid)
     shown = data if data.shape[0] == 3 else data[:1]
@@ -133,14 +133,14 @@ def picture(data: Array, grid: Grid) -> bytes:
 
 
 def html_picture(png: bytes, caption: str) -> str:
-    """A PNG with its caption as HTML that needs nothing else."""
+    """A PNG with its caption as self-contained HTML."""
     text = html.escape(caption)
     source = f"data:image/png;base64,{base64.b64encode(png).decode('ascii')}"
     return f'<figure style="margin:0"><img alt="{text}" src="{source}"><figcaption>{text}</figcaption></figure>'
 
 
-def _nearest_axes(grid: Grid) -> tuple[int, int, int]:
-    """The array axes that lie along the world's x (left), y (posterior) and z (superior), each one once."""
+def nearest_axes(grid: Grid) -> tuple[int, int, int]:
+    """The array axes closest to the world axes x (left), y (posterior) and z (superior); each axis is used once."""
     share = np.abs(grid.matrix[:3, :3] / np.linalg.norm(grid.matrix[:3, :3], axis=0))
     x, y, z = max(itertools.permutations(range(3)), key=lambda axes: float(share[range(3), axes].sum()))
     return x, y, z
@@ -152,14 +152,14 @@ def _extent(plane: Plane, grid: Grid, side: int) -> float:
 
 
 def _grays(flat: Array, limits: tuple[float, float]) -> Array:
-    """(h, w, 3) uint8 of (h, w, 1) or (h, w, 3) intensities; what is not finite is black or white."""
+    """(h, w, 3) uint8 of (h, w, 1) or (h, w, 3) intensities; NaN is black, infinity black or white."""
     low, high = limits
     share = np.nan_to_num((flat.astype(np.float32) - low) / (high - low), nan=0.0, posinf=1.0, neginf=0.0)
     return np.broadcast_to((255 * share.clip(0, 1)).astype(np.uint8), (*flat.shape[:2], 3))
 
 
 def _label_colours(labels: Array) -> Array:
-    """(h, w, 3) uint8: a hue for every label, by its number; black is no label."""
+    """(h, w, 3) uint8: a hue for every label, black for the background."""
     hue = labels[..., None] * GOLDEN + np.array([0, 2 / 3, 1 / 3])
     strength = (np.abs(hue % 1.0 * 6 - 3) - 1).clip(0, 1)
     coloured: Array = ((80 + 175 * strength) * (labels != 0)[..., None]).astype(np.uint8)
@@ -167,7 +167,7 @@ def _label_colours(labels: Array) -> Array:
 
 
 def _scaled(pixels: Array, plane: Plane, pixel_mm: float) -> Array:
-    """(h, w, 3) at square pixels of a given size, each taking the nearest voxel."""
+    """(h, w, 3) at square pixels of a given size, by nearest neighbour."""
     picks = []
     for count, spacing in zip(pixels.shape[:2], plane.spacing_mm, strict=True):
         size = max(1, round(count * spacing / pixel_mm))
@@ -189,13 +189,9 @@ def _side_by_side(tiles: Sequence[Array]) -> Array:
 
 
 def _png(pixels: Array) -> bytes:
-    """(h, w, 3) uint8 as a PNG file: a header, the rows (each after its filter type, none), an end."""
-    height, width, _ = pixels.shape
-    rows = np.concatenate([np.zeros((height, 1), np.uint8), pixels.reshape(height, -1)], axis=1)
-    header = struct.pack(">2I5B", width, height, 8, 2, 0, 0, 0)
-    parts = ((b"IHDR", header), (b"IDAT", zlib.compress(rows.tobytes())), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(kind, content) for kind, content in parts)
+    """(h, w, 3) uint8 pixels as a PNG file."""
+    from PIL import Image as Pillow  # loaded when a picture is made, since every image imports this module
 
-
-def _chunk(kind: bytes, content: bytes) -> bytes:
-    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+    stream = io.BytesIO()
+    Pillow.fromarray(pixels).save(stream, format="PNG")
+    return stream.getvalue()

@@ -1,4 +1,4 @@
-"""How a registration went: cost and damping over the iterations of every stage."""
+"""Cost and damping over the iterations of every stage."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ COST_COLOUR, DAMPING_COLOUR, REJECTED_COLOUR, LEVEL_COLOUR = "#1f4e79", "#1b7837
 
 
 def curves(result: Result) -> Figure:
-    """Cost (above) and damping (below) per step tried, a column per stage; levels are parted by lines.
+    """Cost (above) and damping (below) over all trial steps, one column per stage; lines separate the levels.
 
     Args:
-        result: of `register` or `read_result`.
+        result: what `register` or `read_result` returned.
     """
     stages = [stage for stage in stages_of(result) if stage["history"]]
     if not stages:
-        raise InputError("This result has no iteration to draw: no stage was run.")
+        raise InputError(
+            "This result has no iterations to draw, because no stage ran; register with a recipe that has stages."
+        )
     figure = Picture(figsize=(STAGE_INCHES * len(stages), HEIGHT_INCHES), layout="constrained", facecolor="white")
     axes = figure.subplots(2, len(stages), squeeze=False, sharex="col", height_ratios=(2, 1))
     for number, stage in enumerate(stages):
@@ -44,7 +46,7 @@ def _draw_stage(above: Axes, below: Axes, stage: dict[str, Any]) -> None:
     kept = history["accepted"].astype(bool)
     index = np.arange(len(cost))
     starts = np.flatnonzero(_changes(history)).tolist()
-    for begin, end in zip(starts, [*starts[1:], len(cost)], strict=True):  # costs of two levels cannot be compared
+    for begin, end in zip(starts, [*starts[1:], len(cost)], strict=True):  # costs of two levels are not comparable
         part = np.arange(begin, end)
         above.plot(part[kept[part]], cost[part[kept[part]]], color=COST_COLOUR, linewidth=1.5)
         below.plot(part, damping[part], color=DAMPING_COLOUR, linewidth=1.5)
@@ -58,15 +60,14 @@ def _draw_stage(above: Axes, below: Axes, stage: dict[str, Any]) -> None:
     if (damping[np.isfinite(damping)] > 0).all() and damping.max() > damping.min():
         below.set_yscale("log")
     above.margins(y=0.12)  # room for the names of the levels
-    below.set_xlabel("steps tried")
+    below.set_xlabel("trial steps")
     above.set_title(f"{stage['name']}, {stage['metric'].upper()}", fontsize=10)
 
 
 def _changes(history: dict[str, Any]) -> Any:
-    """Whether an iteration is the first of its level and group of motions."""
+    """Whether each iteration is the first of its level and group of motions."""
     first = np.zeros(len(history["level"]), bool)
     first[0] = True
-    for name in ("level", "dof"):
-        if name in history:
-            first[1:] |= history[name][1:] != history[name][:-1]
+    for name in ("level", "stage"):
+        first[1:] |= history[name][1:] != history[name][:-1]
     return first

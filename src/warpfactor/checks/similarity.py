@@ -1,6 +1,10 @@
-"""How alike two images are under a transform, by measures that hold across contrasts, and whether another fits better.
+"""Similarity of two images under a transform, by measures that hold across contrasts, and whether another fits better.
 
 Everything is measured on coarse copies of the images: a verdict is about gross failure, not about the last voxel.
+
+Whether another affine fits better is answered by a second, coarse search. It is skipped where it could only repeat what
+the linear stage has done: if that stage tried all its starts by itself, the affine is still the one that it found, and
+the images are clearly more similar under it than by chance. A wrong affine always fails one of these.
 """
 
 from __future__ import annotations
@@ -15,9 +19,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from warpfactor.checks.alignment import GIVEN
 from warpfactor.checks.case import Case
 from warpfactor.checks.coarse import coarse_scene, shrink_mask
-from warpfactor.checks.verdict import GREEN, grade
+from warpfactor.checks.limits import GREEN, grade
 from warpfactor.errors import InputError
 from warpfactor.geometry.grid import Matrix
 from warpfactor.geometry.image import Image
@@ -29,29 +34,31 @@ from warpfactor.scene.scene import Scene
 from warpfactor.stages.linear.motion import MOTIONS
 from warpfactor.stages.linear.solve import LEAST_OVERLAP
 from warpfactor.stages.linear.stage import Levels, LinearSettings, run_linear
+from warpfactor.stages.linear.starts import STARTS
 
 POINTS = 100_000  # voxels of the coarse fixed image: about 4 mm for a head
-SEARCH_POINTS = 30_000  # where a second opinion is sought: about 6 mm
+SEARCH_POINTS = 30_000  # of the second search for an affine: about 6 mm for a head
 MIRROR_POINTS = 220_000  # left and right of a brain differ in detail: about 3 mm
 BINS = 32
 RADIUS = 2  # of the windows of local correlation
-QUIET = 1e-3  # variance of windows that show nothing, in units of the image's own
-SHIFT = 0.1  # of the object's size: what is as alike as this was not aligned at all
-FEWEST = 50  # voxels that can be compared
+QUIET = 1e-3  # variance of constant windows, relative to that of the image
+SHIFT = 0.1  # of the object's size: images that are as similar after this shift are not aligned
+FEWEST = 50  # voxels that are needed for a comparison
 ONE_CONTRAST = ("lncc", "ncc", "mse")
-SEARCH_TOLERANCE = 1e-3  # a step that promises less ends a search: a second opinion counts if it is far better
-MIRROR_TOLERANCE = 1e-4  # here a hundredth counts
+SEARCH_TOLERANCE = 1e-3  # relative decrease of the cost that ends a search; only a far better affine counts
+MIRROR_TOLERANCE = 1e-4  # here a difference of one per cent counts
 TWO_LEVELS = 32  # voxels along the shortest axis from which a search begins at half the resolution
+SAME_AFFINE = 1e-4  # mm: rounding of an affine in its file
 
 
 @dataclass(frozen=True)
-class Likeness:
-    """How alike two images are where the fixed one shows something.
+class Similarity:
+    """Similarity of two images in the object of the fixed image.
 
     Attributes:
         coverage: share of the fixed object that lies inside the moving image.
-        information: what they say about each other, 0 to 1: 2 I(F, M) / (H(F) + H(M)).
-        correlation: mean squared correlation in small windows, 0 to 1; NaN where nobody asks for it.
+        information: normalised mutual information, 2 I(F, M) / (H(F) + H(M)), 0 to 1.
+        correlation: mean squared correlation in small windows, 0 to 1; NaN if it was not computed.
     """
 
     coverage: float
@@ -61,28 +68,28 @@ class Likeness:
 
 @dataclass(frozen=True)
 class Alignment:
-    """What the images say about a transform.
+    """Similarity of the images under several transforms.
 
     Attributes:
-        before, affine, after: under no transform, the affine alone, the whole one; None if it cannot be shown.
-        chance: after the whole one and a shift by a tenth of the object: how alike these images are anyway.
-        fresh: under the linear transform that a new, coarse search finds.
-        mirror_gain: by which share a mirrored moving image lowers the cost of a linear fit (MI: adds to what is
-            shared); negative if it is worse. No more than this, if that is below the limit.
-        mirror_limit: name of the limit that holds for it.
+        before, affine, after: under the identity, the affine alone and the whole transform; None if it is not known.
+        chance: under the whole transform and a shift by a tenth of the object, where nothing is aligned.
+        fresh: under the affine of a second, coarse search; None if there was no search.
+        mirror_gain: relative decrease of the cost of a linear fit (for MI, increase of the information) if the moving
+            image is mirrored; negative if mirroring is worse. An upper bound if that is below the limit.
+        mirror_limit: name of the limit that applies to it.
     """
 
-    before: Likeness | None
-    affine: Likeness | None
-    after: Likeness
-    chance: Likeness
-    fresh: Likeness | None = None
+    before: Similarity | None
+    affine: Similarity | None
+    after: Similarity
+    chance: Similarity
+    fresh: Similarity | None = None
     mirror_gain: float | None = None
     mirror_limit: str = "mirror"
 
 
 def align(case: Case, ops: Ops) -> Alignment | None:
-    """Measure; None if an image is missing or shows nothing."""
+    """Compare the images of a case; None if an image is not available or is constant."""
     if case.fixed is None or case.after is None:
         return None
     image, transform = case.after
@@ -91,26 +98,39 @@ def align(case: Case, ops: Ops) -> Alignment | None:
         return None
     mask = None if case.moving is None else shrink_mask(case.moving_mask, scene.moving.grid, ops)
     counts = None if mask is None else Image(mask.data.float(), mask.grid)
-    view = _View(scene, shown(scene.fixed), counts, ops)
-    moved = view.through(transform)
-    after, chance = view.compare(moved, correlate=True), view.chance(moved)
+    comparison = _Comparison(scene, shown(scene.fixed), counts, ops)
+    moved = comparison.through(transform)
+    after, chance = comparison.compare(moved, correlate=True), comparison.chance(moved)
     if case.moving is None:
         return Alignment(None, None, after, chance)
     metric, dof = _metric(case.entries), _dof(case.entries)
-    limit = "mirror_mi" if metric == "mi" else "mirror_flat" if case.fixed_grid.shape[0] == 1 else "mirror"
+    limit = "mirror_mi" if metric == "mi" else "mirror_flat" if case.planar else "mirror"
+    affine = comparison.compare(comparison.through(case.affine))
+    searched = _searched(case) and _beyond_chance(affine, chance)
     return Alignment(
-        before=view.compare(view.through(Affine(dimension=case.affine.ndim)), correlate=True),
-        affine=view.compare(view.through(case.affine)),
+        before=comparison.compare(comparison.through(Affine(dimension=case.affine.ndim)), correlate=True),
+        affine=affine,
         after=after,
         chance=chance,
-        fresh=_second_opinion(case, view, metric, dof, ops),
+        fresh=None if searched else _second_opinion(case, comparison, metric, dof, ops),
         mirror_gain=_mirror_gain(case, metric, limit, ops),
         mirror_limit=limit,
     )
 
 
+def _searched(case: Case) -> bool:
+    """Whether the affine of the case was found by a linear stage that tried every start by itself."""
+    linear = [stage for stage in case.entries["stages"] if stage["name"] in MOTIONS]
+    same = np.allclose(case.affine.matrix, case.entries["fixed_to_moving_affine_lps_mm"], atol=SAME_AFFINE)
+    return bool(linear) and same and linear[0]["start"] != GIVEN and len(linear[0]["start_costs"]) >= len(STARTS)
+
+
+def _beyond_chance(affine: Similarity, chance: Similarity) -> bool:
+    return grade(affine.information / max(chance.information, 1e-9), "over_chance", low_is_bad=True) == GREEN
+
+
 class _Moved(NamedTuple):
-    """The moving image on the fixed grid, where it is known, and where it is and counts; (D, H, W) each."""
+    """The moving image on the fixed grid, its field of view, and the part of that inside its mask; (D, H, W) each."""
 
     image: Tensor
     inside: Tensor
@@ -118,10 +138,10 @@ class _Moved(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _View:
-    """Coarse images, where the fixed one shows something, (D, H, W) bool, and where the moving one counts.
+class _Comparison:
+    """Coarse images, the object of the fixed one, (D, H, W) bool, and the mask of the moving one.
 
-    What the moving image's mask leaves out is not compared, but it is covered: overlap is about fields of view.
+    Voxels outside the mask of the moving image are not compared, but count as covered: overlap is about fields of view.
     """
 
     scene: Scene
@@ -129,8 +149,8 @@ class _View:
     counts: Image | None
     ops: Ops
 
-    def chance(self, moved: _Moved) -> Likeness:
-        """Mean over shifts along each axis, to and fro."""
+    def chance(self, moved: _Moved) -> Similarity:
+        """Mean over shifts along each axis, in both directions."""
         points = self.where.nonzero()
         extent = (points.amax(0) - points.amin(0) + 1).tolist()
         found = []
@@ -138,7 +158,7 @@ class _View:
             step = max(1, round(SHIFT * length))
             if self.where.shape[axis] > step:
                 found += [self.compare(_Moved(*(t.roll(s, axis) for t in moved))) for s in (-step, step)]
-        return Likeness(*(float(np.mean([getattr(f, name) for f in found])) for name in ("coverage", "information")))
+        return Similarity(*(float(np.mean([getattr(f, name) for f in found])) for name in ("coverage", "information")))
 
     def through(self, transform: Transform) -> _Moved:
         """The moving image on the fixed grid."""
@@ -154,26 +174,26 @@ class _View:
             counts = inside & (resample_through(self.counts, place, ops=ops).data[0] > 0.5)
         return _Moved(torch.nan_to_num(moved), inside, counts)
 
-    def compare(self, moved: _Moved, *, correlate: bool = False) -> Likeness:
+    def compare(self, moved: _Moved, *, correlate: bool = False) -> Similarity:
         coverage = float((self.where & moved.inside).sum() / self.where.sum())
         shared = self.where & moved.counts
         if int(shared.sum()) < FEWEST:
-            return Likeness(coverage, 0.0, 0.0)
+            return Similarity(coverage, 0.0, 0.0)
         fixed = self.scene.fixed.data[0]
         information = shared_information(fixed[shared].numpy(), moved.image[shared].numpy())
         correlation = local_correlation(fixed, moved.image, shared, self.ops) if correlate else math.nan
-        return Likeness(coverage, information, correlation)
+        return Similarity(coverage, information, correlation)
 
 
 def shared_information(a: NDArray[Any], b: NDArray[Any]) -> float:
-    """2 I(A, B) / (H(A) + H(B)) of two lists of intensities: 0 if unrelated, 1 if one tells the other."""
+    """Normalised mutual information 2 I(A, B) / (H(A) + H(B)) of two lists of intensities, 0 to 1."""
     joint = np.bincount(_binned(a) * BINS + _binned(b), minlength=BINS * BINS).reshape(BINS, BINS) / len(a)
     alone = _entropy(joint.sum(axis=1)) + _entropy(joint.sum(axis=0))
     return float(2 * (alone - _entropy(joint.ravel())) / alone) if alone > 0 else 0.0
 
 
 def local_correlation(a: Tensor, b: Tensor, where: Tensor, ops: Ops) -> float:
-    """Mean squared correlation in windows of (D, H, W) images; voxels outside `where` count nowhere."""
+    """Mean squared correlation in windows of (D, H, W) images, over the voxels of `where`."""
     weight, radii = where.to(a.dtype), [RADIUS if n > 1 else 0 for n in a.shape]
 
     def box(image: Tensor) -> Tensor:
@@ -201,30 +221,32 @@ def _entropy(shares: NDArray[Any]) -> float:
 
 
 def _metric(entries: Mapping[str, Any]) -> str:
-    """Local correlation if the stages went by likeness of one contrast; if not, mutual information."""
+    """Local correlation if all stages compared images of one contrast; otherwise mutual information."""
     return "lncc" if all(stage["metric"] in ONE_CONTRAST for stage in entries["stages"]) else "mi"
 
 
 def _dof(entries: Mapping[str, Any]) -> str:
-    """What the last linear stage was free to do."""
+    """Group of motions of the last linear stage."""
     names = [stage["name"] for stage in entries["stages"] if stage["name"] in MOTIONS]
     return names[-1] if names else "affine"
 
 
-def _second_opinion(case: Case, view: _View, metric: str, dof: str, ops: Ops) -> Likeness | None:
-    """How alike the images are under a linear transform searched for from scratch."""
+def _second_opinion(case: Case, comparison: _Comparison, metric: str, dof: str, ops: Ops) -> Similarity | None:
+    """Similarity under an affine that a new search finds."""
     scene = _scene(case, SEARCH_POINTS, ops)
     if scene is None:
         return None
     matrix, _ = _fit(scene, _settings(scene, metric, dof, SEARCH_TOLERANCE), None, ops)
-    return None if matrix is None else view.compare(view.through(Affine(matrix, dimension=case.affine.ndim)))
+    return (
+        None if matrix is None else comparison.compare(comparison.through(Affine(matrix, dimension=case.affine.ndim)))
+    )
 
 
 def _mirror_gain(case: Case, metric: str, limit: str, ops: Ops) -> float | None:
-    """What a mirrored fit gains over a straight one, each from the affine or from none; see Alignment.
+    """Gain of a mirrored fit over one that is not mirrored, each from the affine or the identity; see Alignment.
 
-    A straight fit should cost no more than its start: if a mirrored one is no better than that, the start will do, and
-    what is returned is a bound.
+    A fit costs no more than its start. If the mirrored fit does not beat even the start of the other one, that other
+    fit is not computed, and the gain is an upper bound.
     """
     scene = _scene(case, MIRROR_POINTS, ops)
     if scene is None:
@@ -241,7 +263,7 @@ def _mirror_gain(case: Case, metric: str, limit: str, ops: Ops) -> float | None:
 
 
 def _gain(metric: str, mirrored: float, straight: float) -> float | None:
-    """1 - cost / cost; of MI, the share by which the information is more; None if one does not exist."""
+    """1 - mirrored / straight; for MI the relative increase of the information; None if a fit failed."""
     if not (math.isfinite(mirrored) and math.isfinite(straight)):
         return None
     if metric == "mi":
@@ -251,7 +273,7 @@ def _gain(metric: str, mirrored: float, straight: float) -> float | None:
 
 
 def _better(levels: Levels, *matrices: Matrix) -> tuple[Matrix, float]:
-    """The transform that costs least at the finest level, and its cost; infinite for images that hardly overlap."""
+    """The transform with the lowest cost at the finest level, and that cost; infinite without enough overlap."""
     finest, share = levels.costs[-1], levels.overlap.share
     costs = [finest.evaluate(m).cost if share(m) >= LEAST_OVERLAP else math.inf for m in matrices]
     best = int(np.argmin(costs))
@@ -259,7 +281,7 @@ def _better(levels: Levels, *matrices: Matrix) -> tuple[Matrix, float]:
 
 
 def _reflection(scene: Scene) -> Matrix:
-    """4x4 that swaps left and right (x of the world) about the middle of the fixed object."""
+    """4x4 matrix that mirrors left and right (world x) about the centre of the fixed object."""
     inside = shown(scene.fixed).nonzero().numpy()
     matrix = np.diag([-1.0, 1.0, 1.0, 1.0])
     matrix[0, 3] = 2 * scene.fixed.grid.index_to_world(inside)[:, 0].mean()
@@ -281,7 +303,7 @@ def _settings(scene: Scene, metric: str, dof: str, tolerance: float) -> LinearSe
 def _fit(
     scene: Scene, settings: LinearSettings, start: Matrix | None, ops: Ops, levels: Levels | None = None
 ) -> tuple[Matrix | None, float]:
-    """A linear transform on coarse images and its cost; infinite if there is none."""
+    """A linear transform fitted to coarse images, and its cost; None and infinity without overlap."""
     try:
         matrix, stage = run_linear(scene, settings, ops=ops, start=start, levels=levels)
     except InputError:  # no overlap
