@@ -1,23 +1,21 @@
-"""Ctrl-C and SIGTERM at every moment of `register`: nothing is left, or with --keep-interrupted nothing is lost."""
+"""Ctrl-C and SIGTERM during `register`: nothing is written, or with --keep-interrupted the best result so far."""
 
-import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 
 import pytest
-from typer.testing import CliRunner
 
-from small import QUICK_OPTIONS, write_pair
+from commands import entries, run
+from small import QUICK_OPTIONS
 from warpfactor.cli import app as cli
-from warpfactor.cli import live, stopping
-from warpfactor.cli import report as reporting
-from warpfactor.registration import result as result_module
-from warpfactor.registration import run as api
-from warpfactor.stages.linear import stage as linear
+from warpfactor.cli import terminal, wording
+from warpfactor.cli.stopping import stop_on_signal
+from warpfactor.registration import folder
+from warpfactor.registration import run as registration
 
-RUNNER = CliRunner()
 ENDLESS = [
     part
     for setting in ("linear=none", "deformable.optimizer=adam", "deformable.levels=1", "deformable.iterations=1000000")
@@ -27,36 +25,34 @@ posix = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 
 
 @pytest.fixture(autouse=True)
-def heard():
-    """Ctrl-C is heard as in a terminal; what runs in the background of a script, or in CI, may ignore it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+def handlers():
+    """The handlers of a process that was started from a terminal; in CI, Ctrl-C may be ignored."""
+    before = {
+        signal.SIGINT: signal.signal(signal.SIGINT, signal.default_int_handler),
+        signal.SIGTERM: signal.signal(signal.SIGTERM, cli._terminate),
+    }
     yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    return write_pair(tmp_path_factory.mktemp("pair"))
+    assert signal.getsignal(signal.SIGTERM) is cli._terminate, "the command puts the handlers back"
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture
-def register(files, tmp_path):
-    """Registers in process and returns what was printed and the result, None if there is no folder."""
+def register(images, tmp_path):
+    """Registers in process; returns what was printed and result.json, None if nothing was written."""
 
-    def run(*options, code):
+    def registered(*options, code):
         output = tmp_path / "a" / "out"
-        images = [str(files / f"{name}.nii.gz") for name in ("fixed", "moving")]
-        done = RUNNER.invoke(cli.app, ["register", *images, "-o", str(output), *QUICK_OPTIONS, *options])
-        assert done.exit_code == code, done.output
+        done = run("register", *images, "-o", output, *QUICK_OPTIONS, *options, code=code)
         left = list(tmp_path.iterdir())
-        assert left == ([tmp_path / "a"] if output.is_dir() else [])
-        return done, json.loads((output / "result.json").read_text(encoding="utf-8")) if left else None
+        assert left == ([tmp_path / "a"] if output.is_dir() else []), "no partial output, no temporary folder"
+        return done, entries(output) if left else None
 
-    return run
+    return registered
 
 
 def signalled(monkeypatch, module, name, *, number=signal.SIGINT, times=1):
-    """Have a function send a signal to this process before it does its work, the first time."""
+    """Let a function send signals to this process before it does its work, the first time it is called."""
     function, sent = getattr(module, name), []
 
     def send(*arguments, **options):
@@ -69,101 +65,89 @@ def signalled(monkeypatch, module, name, *, number=signal.SIGINT, times=1):
     monkeypatch.setattr(module, name, send)
 
 
-LATE = [(api, "measure"), (reporting, "draw"), (result_module, "write_image"), (result_module, "write_transform")]
+# In the middle of the iterations, after the last one, and while files are written.
+ITERATION, LATE, WRITING = (terminal.LineView, "update"), (registration, "measure"), (folder, "json_text")
+CODES = {signal.SIGINT: (130, wording.INTERRUPTED), signal.SIGTERM: (143, wording.TERMINATED)}
 
 
-@pytest.mark.parametrize(("module", "name"), LATE, ids=[name for _, name in LATE])
-def test_a_finished_registration_is_written_whenever_ctrl_c_comes(module, name, register, monkeypatch):
-    signalled(monkeypatch, module, name)
-    done, entries = register("--keep-interrupted", code=130)
-    assert not entries["interrupted"]
-    assert entries["status"].startswith("Finished")
-    assert "interrupted" not in [check["value"] for check in entries["verdict"]["checks"]]
-    assert stopping.STOPPING in done.stderr
-    assert done.stderr.endswith("The registration was done when it was to stop; all of it is written.\n")
+@pytest.mark.parametrize("number", CODES, ids=lambda number: number.name)
+@pytest.mark.parametrize("place", [ITERATION, LATE, WRITING], ids=lambda place: place[1])
+def test_a_signal_leaves_nothing(place, number, register, monkeypatch):
+    signalled(monkeypatch, *place, number=number)
+    code, sentence = CODES[number]
+    done, saved = register("--no-report", code=code)
+    assert saved is None
+    assert done.stderr.endswith(f"warpfactor: {sentence}\n")
 
 
-@pytest.mark.parametrize(("module", "name"), LATE, ids=[name for _, name in LATE])
-def test_without_the_option_nothing_is_left(module, name, register, monkeypatch):
-    signalled(monkeypatch, module, name)
-    done, entries = register(code=130)
-    assert entries is None
-    assert done.stderr.endswith("warpfactor: Interrupted; nothing was written.\n")
+@pytest.mark.parametrize("number", CODES, ids=lambda number: number.name)
+def test_the_best_result_so_far_is_kept(number, register, monkeypatch):
+    signalled(monkeypatch, *ITERATION, number=number)
+    done, saved = register("--keep-interrupted", code=CODES[number][0])
+    assert saved["interrupted"]
+    assert saved["status"].startswith("Interrupted")
+    assert saved["verdict"]["level"] == "red"
+    assert len(saved["stages"][0]["history"]["cost"]) <= 2, "it ended after the current iteration"
+    assert wording.STOPPING in done.stderr
+    assert "nothing was written" not in done.output
 
 
-def test_ctrl_c_during_iterations_keeps_the_best_so_far(register, monkeypatch):
-    signalled(monkeypatch, live.Lines, "update")
-    _, entries = register("--keep-interrupted", code=130)
-    assert entries["interrupted"]
-    assert entries["status"].startswith("Interrupted")
-    assert entries["verdict"]["level"] == "red"
+@pytest.mark.parametrize("place", [LATE, WRITING], ids=lambda place: place[1])
+def test_a_complete_registration_is_written(place, register, monkeypatch):
+    signalled(monkeypatch, *place)
+    done, saved = register("--keep-interrupted", "--no-report", code=130)
+    assert not saved["interrupted"]
+    assert not saved["status"].startswith("Interrupted")
+    assert wording.STOPPING in done.stderr
+    assert done.stderr.endswith(f"warpfactor: {wording.COMPLETE}\n")
 
 
-def test_the_quiet_and_programs_can_stop_too(register, monkeypatch):
-    signalled(monkeypatch, linear, "LinearRecord")
-    done, entries = register("--keep-interrupted", "--quiet", code=130)
-    assert entries["interrupted"]
+@pytest.mark.parametrize("place", [ITERATION, LATE, WRITING], ids=lambda place: place[1])
+def test_a_second_signal_ends_it_at_once(place, register, monkeypatch):
+    signalled(monkeypatch, *place, times=2)
+    assert register("--keep-interrupted", "--no-report", code=130)[1] is None
+
+
+def test_a_quiet_run_can_be_stopped_too(register, monkeypatch):
+    signalled(monkeypatch, registration, "run_linear")
+    done, saved = register("--keep-interrupted", "--quiet", "--no-report", code=130)
+    assert saved["interrupted"]
     assert done.output == ""
 
 
-def test_while_starts_are_tried_there_is_nothing_to_keep(register, monkeypatch):
-    signalled(monkeypatch, linear, "_search")
-    assert register("--keep-interrupted", code=130)[1] is None
-
-
-def test_a_second_ctrl_c_ends_it_at_once(register, monkeypatch):
-    signalled(monkeypatch, reporting, "draw", times=2)
-    assert register("--keep-interrupted", code=130)[1] is None
-
-
-def test_sigterm_keeps_the_result_as_ctrl_c_does(register, monkeypatch):
-    before = signal.signal(signal.SIGTERM, cli._terminate)
-    try:
-        signalled(monkeypatch, live.Lines, "update", number=signal.SIGTERM)
-        done, entries = register("--keep-interrupted", code=143)
-        assert entries["interrupted"]
-        assert "nothing was written" not in done.output
-        assert signal.getsignal(signal.SIGTERM) is cli._terminate, "the handler is put back"
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def test_sigterm_says_that_nothing_was_written(register, monkeypatch):
-    before = signal.signal(signal.SIGTERM, cli._terminate)
-    try:
-        signalled(monkeypatch, live.Lines, "update", number=signal.SIGTERM)
-        done, entries = register(code=143)
-        assert entries is None
-        assert "Terminated; nothing was written." in done.output
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def test_a_signal_that_was_swallowed_is_heeded_at_the_next_iteration():
-    """What is raised while Python clears objects away is ignored by it."""
-    told = []
-    stop = stopping.Stop(told.append, keep=False)
-    stop._before[signal.SIGINT] = lambda *_: None
-    stop.receive(signal.SIGINT, None)
-    with pytest.raises(KeyboardInterrupt):
-        stop.watched(told.append)("update")
-    assert told == ["update"]
-
-
 def test_ignored_signals_stay_ignored():
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        with stopping.stoppable(print, keep=True):
-            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGINT, before)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with stop_on_signal(print, keep=True):
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        assert signal.getsignal(signal.SIGTERM) is not cli._terminate
+
+
+def test_other_threads_set_no_handlers():
+    def use():
+        with stop_on_signal(print, keep=True) as stop:
+            seen.append(stop.signal)
+
+    seen = []
+    thread = threading.Thread(target=use)
+    thread.start()
+    thread.join()
+    assert seen == [None]
 
 
 @posix
 @pytest.mark.parametrize("loop", [True, False], ids=["in a loop", "alone"])
-def test_ctrl_c_ends_the_process_as_shells_expect(loop, files, tmp_path):
-    images = [str(files / f"{name}.nii.gz") for name in ("fixed", "moving")]
-    command = [sys.executable, "-m", "warpfactor", "register", *images, "-o", str(tmp_path / "out"), *ENDLESS, "--json"]
+def test_ctrl_c_ends_the_process_as_shells_expect(loop, images, tmp_path):
+    command = [
+        sys.executable,
+        "-m",
+        "warpfactor",
+        "register",
+        *map(str, images),
+        "-o",
+        str(tmp_path / "out"),
+        *ENDLESS,
+        "--json",
+    ]
     if loop:
         command = ["bash", "-c", 'for n in 1 2; do "$@"; echo went on; done', "bash", *command]
     with subprocess.Popen(

@@ -1,6 +1,7 @@
-"""The application: its commands, and what becomes of errors, warnings and Ctrl-C.
+"""The application: its commands, and how errors, warnings and signals end it.
 
-Exit codes: 0 well, 2 wrong usage or input, 1 an error of ours, 130 interrupted, 143 terminated; 3 is `bench`'s.
+Exit codes: 0 success, 1 internal error, 2 wrong usage or input, 3 failed runs of `bench`, 130 interrupted (Ctrl-C), 143
+terminated (SIGTERM).
 """
 
 from __future__ import annotations
@@ -23,27 +24,30 @@ import warpfactor as wf
 from warpfactor.cli import (
     apply,
     bench,
+    compose,
     datasets,
     demo,
     evaluate,
     info,
+    invert,
+    jacobian,
     recipes,
     register,
     report,
     summary,
-    transforms,
     warmup,
+    wording,
 )
 from warpfactor.cli.options import Command
 from warpfactor.errors import WarpfactorError
 
 INPUT_ERROR, INTERNAL_ERROR, INTERRUPTED, TERMINATED = 2, 1, 130, 143
-# Importing makes some 400 000 objects that stay, and looking through them for garbage again and again takes half a
-# second: it is done after so many new ones, and for older generations 20 and 10 times less often.
-GARBAGE = (10_000, 20, 10)
+# Imports create some 400 000 objects that stay alive, and scanning them for garbage at Python's default rate takes half
+# a second. These thresholds scan after 10 000 new objects, and older generations 20 and 10 times less often.
+GARBAGE_THRESHOLDS = (10_000, 20, 10)
 
 
-class Group(TyperGroup):
+class CommandGroup(TyperGroup):
     """Commands whose errors are one sentence on stderr and an exit code."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -53,42 +57,41 @@ class Group(TyperGroup):
             try:
                 return super().invoke(ctx)
             except WarpfactorError as error:
-                text = str(error).replace("force=True", "--force").replace("ras=True", "--ras")  # as they are here
-                _fail(text, INPUT_ERROR)
+                _fail(str(error), INPUT_ERROR)
             except KeyboardInterrupt:
-                _fail("Interrupted; nothing was written.", INTERRUPTED)
+                _fail(wording.INTERRUPTED, INTERRUPTED)
             except SystemExit as error:
                 if error.code == TERMINATED:
-                    _fail("Terminated; nothing was written.", TERMINATED)
+                    _fail(wording.TERMINATED, TERMINATED)
                 raise
             except MemoryError:
-                _fail("The memory is full; use a coarser image, or one that is cropped to what matters.", INPUT_ERROR)
+                _fail(wording.OUT_OF_MEMORY, INPUT_ERROR)
 
 
 app = typer.Typer(
     name="warpfactor",
-    cls=Group,
-    help="Register medical images: find the smooth, invertible warp that carries a moving image onto a fixed one.",
+    cls=CommandGroup,
+    help="Deformable registration of medical images with smooth, invertible transforms.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 _add = partial(app.command, cls=Command)
-_add("register", short_help="Two images in; transform, inverse and warped image out.")(register.command)
-_add("apply", short_help="Carry images, labels, series or points along.")(apply.command)
-_add("invert", short_help="The inverse of a transform.")(transforms.invert)
-_add("compose", short_help="Several transforms as one.")(transforms.compose)
-_add("jacobian", short_help="Map of the Jacobian determinant.")(transforms.jacobian)
-_add("evaluate", short_help="Overlap, distances, landmark errors, folds.")(evaluate.command)
-_add("report", short_help="The page of a result, made again.")(report.command)
-_add("summary", short_help="One page over many results.")(summary.command)
+_add("register", short_help="Register two images.")(register.command)
+_add("apply", short_help="Apply a transform to images, labels, series or points.")(apply.command)
+_add("invert", short_help="Invert a transform.")(invert.command)
+_add("compose", short_help="Compose several transforms into one.")(compose.command)
+_add("jacobian", short_help="Compute the Jacobian determinant of a warp.")(jacobian.command)
+_add("evaluate", short_help="Compute label overlap, landmark errors and folds.")(evaluate.command)
+_add("report", short_help="Make the report of a result again.")(report.command)
+_add("summary", short_help="Summarise many results on one page.")(summary.command)
 app.add_typer(recipes.app, name="recipes")
 app.add_typer(bench.app, name="bench")
-_add("datasets", short_help="How to lay out data for `bench`; check it; an example.")(datasets.command)
-_add("info", short_help="Versions and backends, for bug reports.")(info.info)
-_add("warmup", short_help="Compile the kernels now.")(warmup.command)
-_add("demo", short_help="A pair with known truth, from files to figures.")(demo.command)
+_add("datasets", short_help="Prepare and check datasets for `bench`.")(datasets.command)
+_add("info", short_help="Print versions and hardware for bug reports.")(info.command)
+_add("warmup", short_help="Compile all kernels ahead of time.")(warmup.command)
+_add("demo", short_help="Register a pair with a known transform.")(demo.command)
 
 
 def _version(wanted: bool) -> None:
@@ -100,7 +103,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _common(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     pass
@@ -108,10 +111,10 @@ def _common(
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point; ends the process with its exit code."""
-    gc.set_threshold(*GARBAGE)
-    atexit.register(gc.freeze)  # what is left goes with the process; to look for garbage in it takes half a second
+    gc.set_threshold(*GARBAGE_THRESHOLDS)
+    atexit.register(gc.freeze)  # a last scan for garbage takes half a second, and the process ends anyway
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, _terminate)  # so that what is half written is cleared away
+        signal.signal(signal.SIGTERM, _terminate)  # an exception, so that temporary files are removed
     try:
         app(args=arguments, prog_name="warpfactor")
     except SystemExit as error:
@@ -123,26 +126,26 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(INTERNAL_ERROR)
     except Exception:
         traceback.print_exc()
-        typer.echo("warpfactor: This is an error of warpfactor; please report it with `warpfactor info`.", err=True)
+        typer.echo(f"warpfactor: {wording.OUR_ERROR}", err=True)
         sys.exit(INTERNAL_ERROR)
 
 
 def _fail(message: str, code: int) -> None:
-    typer.echo(f"warpfactor: {' '.join(message.split())}", err=True)
+    typer.echo(f"warpfactor: {wording.one_line(message)}", err=True)
     raise typer.Exit(code)
 
 
 def _interrupted(error: BaseException | None) -> bool:
-    """Whether Ctrl-C is what led to an exit; not if a command made something of it and ended well."""
+    """Whether an exit was caused by Ctrl-C; False if a command handled it and ended normally."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__context__
     return error is not None
 
 
 def _end_by_interrupt() -> None:
-    """End as by SIGINT's default action: shells report 130, and know that their loop is to stop too.
+    """End as SIGINT's default action would, so that shells report 130 and stop their loops as well.
 
-    Python does that for an interrupt that nobody catches, after its own cleaning up; only its traceback is left out.
+    Python does so for a KeyboardInterrupt that nobody catches, after cleaning up; only its traceback is suppressed.
     """
     sys.excepthook = lambda *_: None
     raise KeyboardInterrupt
@@ -153,4 +156,4 @@ def _terminate(number: int, _frame: object) -> None:
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    typer.echo(f"warpfactor: warning: {' '.join(str(message).split())}", err=True)
+    typer.echo(f"warpfactor: warning: {wording.one_line(message)}", err=True)

@@ -1,76 +1,74 @@
-"""`warpfactor apply`: carry images, labels, 4-D series and points from one space to the other."""
+"""`warpfactor apply`: resample images, labels and 4-D series, and map points, from one space to the other."""
 
 from __future__ import annotations
 
 import warnings
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 import warpfactor as wf
-from warpfactor.cli.mixups import warn_of_points_outside, warn_of_wrong_space
-from warpfactor.cli.options import (
-    Force,
-    Output,
-    Quiet,
-    Ras,
-    Reference,
-    Result,
-    Source,
-    Threads,
-    Transforms,
-    read_source,
-)
+from warpfactor.cli.given import GivenTransform, other_space, read_given
+from warpfactor.cli.options import Force, Output, Quiet, Ras, Reference, ResultFolder, Threads, TransformFiles
+from warpfactor.cli.wording import count
 from warpfactor.errors import InputError
 
-MIXING = ("linear", "bspline")  # interpolations that make values which no voxel had
+MIXING = ("linear", "bspline")  # interpolations that create values which no voxel had
 
 
 def command(  # noqa: PLR0913 - one argument per option
-    source: Annotated[Path, typer.Argument(metavar="INPUT", help="Image, label map, 4-D series, or points (.csv).")],
+    source: Annotated[
+        Path, typer.Argument(metavar="INPUT", help="Image, label map, 4-D series, or points as a .csv file.")
+    ],
     output: Output,
-    result: Result = None,
-    transforms: Transforms = None,
+    result: ResultFolder = None,
+    transforms: TransformFiles = None,
     to: Annotated[
         str,
-        typer.Option(
-            "--to", metavar="SPACE", help="Space of the output: `fixed` (INPUT is of moving space) or `moving`."
-        ),
+        typer.Option("--to", metavar="SPACE", help="Space of the output: fixed (INPUT is in moving space) or moving."),
     ] = "fixed",
     reference: Reference = None,
     interpolation: Annotated[
-        str | None, typer.Option("--interpolation", "-n", metavar="NAME", help="linear, nearest, label or bspline.")
+        str | None,
+        typer.Option(
+            "--interpolation", "-n", metavar="NAME", help="linear, nearest, label or bspline (default: linear)."
+        ),
     ] = None,
-    labels: Annotated[bool, typer.Option("--labels", help="INPUT is a label map: labels never mix.")] = False,
-    outside: Annotated[float, typer.Option(metavar="NUMBER", help="Value where there is no image.")] = 0.0,
+    labels: Annotated[
+        bool, typer.Option("--labels", help="INPUT is a label map; use label interpolation and keep its data type.")
+    ] = False,
+    outside: Annotated[
+        float, typer.Option(metavar="NUMBER", help="Value of the output where it lies outside the input.")
+    ] = 0.0,
     ras: Ras = False,
     force: Force = False,
     threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:
-    """Carry an image, labels, a 4-D series or points from one space to the other.
+    """Apply a transform to an image, a label map, a 4-D series or points.
 
-    Points go with their image: with the same options, a landmark of the input lands on its anatomy in the output.
+    Points move with their image: with the same options, a landmark of the input image keeps its anatomical position in
+    the output image.
     """
     wf.io.check_free(output, force=force)
+    other_space(to)
     labels = labels or interpolation == "label"
     points = source.suffix.lower() == ".csv"
     _check_options(source, output, points=points, resampling=labels or interpolation is not None, ras=ras)
     if labels and interpolation in MIXING:
         raise InputError(f"-n {interpolation} mixes labels; with --labels leave it out, or use label or nearest.")
-    transform = read_source(result, transforms)
+    given = read_given(result, transforms)
     if points:
-        count = _points(source, output, transform, to, ras=ras, force=force)
-        done = f"{count} points"
+        written = _map_points(source, output, given, to, ras=ras, force=force)
     else:
         mode = interpolation or ("label" if labels else "linear")
-        grid = transform.grid(to, reference)
-        done = _images(source, output, transform, to, grid, mode, outside, labels=labels, force=force)
+        job = _Resampling(source, output, given, to, given.output_grid(to, reference), mode, outside, force)
+        written = job.labels() if labels else job.images()
     if not quiet:
-        where = f" in {to} space" if transform.saved else ""  # only a result folder tells what its spaces are
-        typer.echo(f"{done}{where} written to {output}")
+        where = f" in {to} space" if given.saved else ""  # transform files do not name their spaces
+        typer.echo(f"{written}{where} written to {output}.")
 
 
 def _check_options(source: Path, output: Path, *, points: bool, resampling: bool, ras: bool) -> None:
@@ -80,23 +78,25 @@ def _check_options(source: Path, output: Path, *, points: bool, resampling: bool
     if points and output.suffix.lower() != ".csv":
         raise InputError(f"{output}: points are written as CSV; give a name that ends in .csv.")
     if ras and not points:
-        raise InputError(f"{source}: is an image, which has its place in its header; --ras is for points (.csv).")
+        raise InputError(f"{source}: is an image, whose header defines its coordinates; --ras is for points (.csv).")
 
 
-def _points(source: Path, output: Path, transform: Source, to: str, *, ras: bool, force: bool) -> int:
+def _map_points(source: Path, output: Path, given: GivenTransform, to: str, *, ras: bool, force: bool) -> str:
+    from warpfactor.checks.inputs import check_points
+    from warpfactor.show.wording import warn_of
+
     table = wf.io.read_points(source, ras=ras)
-    other = {"fixed": "moving", "moving": "fixed"}.get(to, to)
-    _check_dimension(source, table, transform.fixed_grid)
-    if transform.saved:
-        grid = transform.fixed_grid if other == "fixed" else transform.moving_grid
-        warn_of_points_outside(source, table.points, grid, other, ras=ras)
-    moved = transform.towards(other).map_points(table.points)
+    own = other_space(to)
+    _check_dimension(source, table, given.fixed_grid)
+    if given.saved:
+        warn_of(check_points(str(source), table.points, given.grid_of(own), own, ras=ras))
+    moved = given.towards(own).map_points(table.points)
     wf.io.write_points(table, moved, output, ras=ras, force=force)
-    return len(moved)
+    return count(len(moved), "point")
 
 
 def _check_dimension(path: Path, table: wf.io.PointTable, grid: wf.Grid | None) -> None:
-    """InputError for points of a plane where images are volumes, and the other way round."""
+    """InputError for 2-D points where the images are 3-D, and the other way round."""
     if grid is None:
         return
     if grid.ndim == 3 and table.planar:
@@ -106,45 +106,59 @@ def _check_dimension(path: Path, table: wf.io.PointTable, grid: wf.Grid | None) 
         raise InputError(f"{path}: has points with a z other than 0, but the images are 2-D; give x and y.")
 
 
-def _images(  # noqa: PLR0913 - what the options say
-    path: Path,
-    output: Path,
-    source: Source,
-    to: str,
-    grid: wf.Grid,
-    mode: str,
-    outside: float,
-    *,
-    labels: bool,
-    force: bool,
-) -> str:
-    from warpfactor.io import count_volumes, is_picture
+@dataclass(frozen=True)
+class _Resampling:
+    """One file to resample: what, by which transform, onto which grid, and where to write it."""
 
-    resample = partial(source.towards(to).resample, grid=grid, mode=mode, outside=outside)
-    if count_volumes(path) > 1:
-        if labels:
-            raise InputError(f"{path}: is a series; --labels is for one label map.")
-        series = wf.io.read_series(path)
-        warn_of_wrong_space(path, series[0].grid, source, to)
-        moved = [resample(volume) for volume in series]
-        wf.io.write_series(moved, output, step=series.step, force=force)
-        return f"{len(moved)} volumes"
-    image = wf.read_labels(path) if labels else wf.read_image(path)
-    warn_of_wrong_space(path, image.grid, source, to)
-    if labels:
-        wf.io.write_labels(resample(image), output, like=path, force=force)
-        return "label map"
-    _warn_of_mixing(path, image, mode)
-    carried = resample(image)
-    if is_picture(output):  # a spline overshoots, and a picture of 8 bits is to stay one
-        low, high = (float(end) for end in image.data.nan_to_num(0.0).aminmax())
-        carried.data.clamp_(min(low, outside, 0.0), max(high, outside, 255.0))
-    wf.write_image(carried, output, force=force)
-    return "image"
+    source: Path
+    output: Path
+    given: GivenTransform
+    to: str
+    grid: wf.Grid
+    mode: str
+    outside: float
+    force: bool
+
+    def labels(self) -> str:
+        """Resample a label map; returns what was written."""
+        if wf.io.count_volumes(self.source) > 1:
+            raise InputError(f"{self.source}: is a 4-D series; --labels is for one label map.")
+        image = wf.read_labels(self.source)
+        wf.io.write_labels(self._resample(image), self.output, like=self.source, force=self.force)
+        return "Label map"
+
+    def images(self) -> str:
+        """Resample an image or every volume of a series; returns what was written."""
+        if wf.io.count_volumes(self.source) > 1:
+            series = wf.io.read_series(self.source)
+            volumes = self._resample_all(series)
+            wf.io.write_series(volumes, self.output, step=series.step, force=self.force)
+            return count(len(volumes), "volume")
+        image = wf.read_image(self.source)
+        _warn_of_mixing(self.source, image, self.mode)
+        moved = self._resample(image)
+        if wf.io.is_picture(self.output):  # splines overshoot, and an 8-bit picture should stay one
+            low, high = (float(end) for end in image.data.nan_to_num(0.0).aminmax())
+            moved.data.clamp_(min(low, self.outside, 0.0), max(high, self.outside, 255.0))
+        wf.write_image(moved, self.output, force=self.force)
+        return "Image"
+
+    def _resample(self, image: wf.Image) -> wf.Image:
+        return self._resample_all([image])[0]
+
+    def _resample_all(self, images: wf.io.Series | list[wf.Image]) -> list[wf.Image]:
+        from warpfactor.checks.inputs import check_space
+        from warpfactor.show.wording import warn_of
+
+        if self.given.saved:
+            own, target = (self.given.grid_of(space) for space in (other_space(self.to), self.to))
+            warn_of(check_space(str(self.source), images[0].grid, own, target, self.to))
+        transform = self.given.towards(self.to)
+        return [transform.resample(each, self.grid, mode=self.mode, outside=self.outside) for each in images]
 
 
 def _warn_of_mixing(path: Path, image: wf.Image, mode: str) -> None:
-    """A warning if labels are about to be averaged."""
+    """Warn if labels are about to be averaged."""
     from warpfactor.checks.inputs import looks_like_labels
 
     if mode in MIXING and looks_like_labels(image):

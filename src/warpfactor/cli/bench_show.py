@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from warpfactor.cli import show
+from warpfactor.cli import terminal
 
 if TYPE_CHECKING:
     from warpfactor.bench.run.method import Method
@@ -66,7 +66,7 @@ def announce_compilation(methods: Sequence[Method], *, quiet: bool) -> None:
 
     if not quiet and any(method.tool == OURS for method in methods) and not any(holdings().values()):
         typer.echo(
-            f"The first run compiles the kernels, which takes about {show.COMPILE_SECONDS} s, and is then repeated.",
+            f"The first run compiles the kernels, which takes about {terminal.COMPILE_SECONDS} s, and is then repeated.",
             err=True,
         )
 
@@ -77,7 +77,7 @@ def print_tables(tables: Sequence[Table]) -> None:
 
     for table in tables:
         typer.echo(f"\n{table.title}")
-        typer.echo(show.table([column.title for column in table.columns], cells(table)), nl=False)
+        typer.echo(terminal.table([column.title for column in table.columns], cells(table)), nl=False)
 
 
 def print_end(runs: Sequence[Run], written: Sequence[Path]) -> None:

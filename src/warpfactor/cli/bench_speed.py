@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warpfactor.cli import bench_show, show
+from warpfactor.cli import bench_show, terminal
 from warpfactor.cli.options import Quiet
 from warpfactor.errors import InputError
 
@@ -82,7 +82,7 @@ def command(  # noqa: PLR0913 - one argument per option
     load = machine.load()  # before the benchmark starts
     if runs.is_busy(load, plan.threads) and not quiet:
         typer.echo(runs.load_warning(load), err=True)
-    show.announce_compilation(quiet=quiet)
+    terminal.announce_compilation(quiet=quiet)
     warmup.command(quiet=True)
     with bench_show.resumable(output), _announcing(quiet=quiet) as announce:
         repeats = runs.run_all(plan.jobs(), output, again=again, announce=announce, load=load)

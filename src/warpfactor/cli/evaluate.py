@@ -1,4 +1,4 @@
-"""`warpfactor evaluate`: overlap of labels, distance of surfaces and landmarks, folds; as table, JSON or CSV."""
+"""`warpfactor evaluate`: overlap of labels, surface distances, landmark errors, folds; as a table, JSON or CSV."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from typing import Annotated, Any
 import typer
 
 import warpfactor as wf
-from warpfactor.cli import show
-from warpfactor.cli.mixups import warn_of_landmarks_outside, warn_of_misread_landmarks
-from warpfactor.cli.options import Force, Landmarks, Ras, Result, Source, Threads, Transforms, read_source
-from warpfactor.registration.companions import check_same_space, read_nonempty_labels
+from warpfactor.cli import terminal, wording
+from warpfactor.cli.given import GivenTransform, read_given
+from warpfactor.cli.options import Force, LandmarkFile, Ras, ResultFolder, Threads, TransformFiles
 from warpfactor.errors import InputError
 
 FORMATS = ("table", "json", "csv")
@@ -23,8 +22,14 @@ PER_LABEL = ("dice_before", "dice", "hausdorff95_mm")  # columns of the table, i
 
 
 @dataclass(frozen=True)
-class Figure:
-    """One number: its name with the unit, the label it belongs to if any, its value."""
+class Score:
+    """One number.
+
+    Attributes:
+        name: of the measure, with its unit.
+        label: that it belongs to, if any.
+        value: the number.
+    """
 
     name: str
     label: int | None
@@ -32,18 +37,18 @@ class Figure:
 
 
 def command(  # noqa: PLR0913 - one argument per option
-    result: Result = None,
-    transforms: Transforms = None,
+    result: ResultFolder = None,
+    transforms: TransformFiles = None,
     fixed_labels: Annotated[Path | None, typer.Option(metavar="FILE", help="Label map of the fixed image.")] = None,
     moving_labels: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Label map of the moving image; without a transform, one on the fixed grid."),
+        typer.Option(metavar="FILE", help="Label map of the moving image; on the fixed grid if no transform is given."),
     ] = None,
-    landmarks: Landmarks = None,
+    landmarks: LandmarkFile = None,
     ras: Ras = False,
     form: Annotated[
         str | None,
-        typer.Option("--format", metavar="FORMAT", help="table, json or csv; without, by the name of --output."),
+        typer.Option("--format", metavar="FORMAT", help="table, json or csv (default: by the suffix of --output)."),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="File to write instead of printing.")
@@ -51,123 +56,138 @@ def command(  # noqa: PLR0913 - one argument per option
     threads: Threads = None,
     force: Force = False,
 ) -> None:
-    """Score a transform: Dice and 95 % surface distance per label, landmark errors, folds."""
+    """Evaluate a transform.
+
+    Dice overlap and 95 % Hausdorff distance per label, landmark errors, and folds of the warp.
+    """
     form = form or _form_of(output)
     if form not in FORMATS:
         raise InputError(f"Unknown format {form!r}; use one of {', '.join(FORMATS)}.")
     if output is not None:
         wf.io.check_free(output, force=force)
-    source = read_source(result, transforms) if result is not None or transforms else None
-    figures = [
-        *_label_figures(source, fixed_labels, moving_labels),
-        *_landmark_figures(source, landmarks, ras=ras),
-        *_fold_figures(source),
+    given = read_given(result, transforms) if result is not None or transforms else None
+    scores = [
+        *_label_scores(given, fixed_labels, moving_labels),
+        *_landmark_scores(given, landmarks, ras=ras),
+        *_fold_scores(given),
     ]
-    if not figures:
+    if not scores:
         raise InputError("There is nothing to evaluate; give a transform, two label maps or landmarks.")
-    _emit(figures, form, output, force=force)
+    _emit(scores, form, output, force=force)
 
 
-def _label_figures(source: Source | None, fixed: Path | None, moving: Path | None) -> list[Figure]:
+def _label_scores(given: GivenTransform | None, fixed: Path | None, moving: Path | None) -> list[Score]:
+    from warpfactor.registration.companions import read_nonempty_labels
+
     if fixed is None and moving is None:
         return []
     if fixed is None or moving is None:
         raise InputError("Two label maps are compared; give both --fixed-labels and --moving-labels.")
-    truth, given = read_nonempty_labels(fixed), read_nonempty_labels(moving)
-    before: dict[str, wf.Image] = {}
-    if source is None:
-        carried = given.on_grid(truth.grid)
+    truth, labels = read_nonempty_labels(fixed), read_nonempty_labels(moving)
+    if given is None:
+        warped = labels.on_grid(truth.grid)
+        compared = {"": warped}
     else:
-        _check_labels(truth, given, source)
-        carried = source.towards("fixed").resample(given, truth.grid, mode="label")
-        before["_before"] = wf.Affine().resample(given, truth.grid, mode="label")
-    figures = []
-    for name, labels in ({"": carried} | before).items():
-        dice = wf.quality.dice_figures(truth.data[0], labels.data[0])
-        figures += [Figure(f"dice{name}", label, value) for label, value in dice.per_label.items()]
-        figures.append(Figure(f"dice_mean{name}", None, dice.mean))
-    distance = wf.quality.hausdorff95(truth.data[0], carried.data[0], spacing_mm=truth.grid.spacing_mm)
-    figures += [Figure("hausdorff95_mm", label, value) for label, value in distance.items()]
+        _check_labels(truth, labels, given)
+        warped = given.transform.resample(labels, truth.grid, mode="label")
+        compared = {"": warped, "_before": wf.Affine().resample(labels, truth.grid, mode="label")}
+    scores = []
+    for name, image in compared.items():
+        dice = wf.measure.dice_figures(truth.data[0], image.data[0])
+        scores += [Score(f"dice{name}", label, value) for label, value in dice.per_label.items()]
+        scores.append(Score(f"dice_mean{name}", None, dice.mean))
+    distance = wf.measure.hausdorff95(truth.data[0], warped.data[0], spacing_mm=truth.grid.spacing_mm)
+    scores += [Score("hausdorff95_mm", label, value) for label, value in distance.items()]
     mean = sum(distance.values()) / len(distance) if distance else math.nan
-    return [*figures, Figure("hausdorff95_mean_mm", None, mean)]
+    return [*scores, Score("hausdorff95_mean_mm", None, mean)]
 
 
-def _check_labels(truth: wf.Image, given: wf.Image, source: Source) -> None:
+def _check_labels(truth: wf.Image, labels: wf.Image, given: GivenTransform) -> None:
     """InputError if label maps do not lie where the images of a result folder do."""
-    if not source.saved or source.fixed_grid is None or source.moving_grid is None:
+    from warpfactor.registration.companions import check_same_space
+
+    if given.saved is None:
         return
-    same = truth.grid.same_space(source.fixed_grid)
-    if not same and truth.grid.same_space(source.moving_grid):
+    fixed, moving = given.saved.fixed_grid, given.saved.moving_grid
+    if not truth.grid.same_space(fixed) and truth.grid.same_space(moving):
         raise InputError(
-            f"{truth.name} was given as --fixed-labels and lies on the grid of the moving image; "
-            "check whether it is that of --moving-labels."
+            f"{truth.name} was given as --fixed-labels but lies on the grid of the moving image; "
+            "check whether it belongs to --moving-labels."
         )
-    truth.on_grid(source.fixed_grid)
-    check_same_space(given, source.moving_grid, "the moving image")
+    truth.on_grid(fixed)
+    check_same_space(labels, moving, "the moving image")
 
 
-def _landmark_figures(source: Source | None, path: Path | None, *, ras: bool) -> list[Figure]:
+def _landmark_scores(given: GivenTransform | None, path: Path | None, *, ras: bool) -> list[Score]:
     if path is None:
         return []
     points = wf.io.read_landmarks(path, ras=ras)
-    errors = {"before": wf.quality.target_registration_error(points.fixed, points.moving)}
-    if source is not None:
-        _warn_of_landmarks(path, points, source, ras=ras)
-        mapped = source.transform.map_points(points.fixed)
-        errors["after"] = wf.quality.target_registration_error(mapped, points.moving)
+    errors = {"before": wf.measure.target_registration_error(points.fixed, points.moving)}
+    if given is not None:
+        _warn_of_landmarks(path, points, given, ras=ras)
+        mapped = given.transform.map_points(points.fixed)
+        errors["after"] = wf.measure.target_registration_error(mapped, points.moving)
     return [
-        Figure(f"landmark_error_{when}_{name}_mm", None, getattr(found, name))
+        Score(f"landmark_error_{when}_{name}_mm", None, getattr(found, name))
         for when, found in errors.items()
         for name in ("mean", "median", "p90", "max")
     ]
 
 
-def _warn_of_landmarks(path: Path, points: wf.io.Landmarks, source: Source, *, ras: bool) -> None:
-    grids = (source.fixed_grid, source.moving_grid) if source.saved else (None, None)
-    if not warn_of_landmarks_outside(path, points, *grids, ras=ras):
-        warn_of_misread_landmarks(path, points, source.transform, ras=ras)
+def _warn_of_landmarks(path: Path, points: wf.io.Landmarks, given: GivenTransform, *, ras: bool) -> None:
+    """Warn of landmarks that lie outside their images, or that fit much better when read differently."""
+    from warpfactor.checks.inputs import check_landmarks, check_points
+    from warpfactor.show.wording import warn_of
+
+    sides = {"fixed": points.fixed, "moving": points.moving} if given.saved else {}
+    outside = [
+        notice
+        for space, side in sides.items()
+        for notice in check_points(str(path), side, given.grid_of(space), space, ras=ras)
+    ]
+    warn_of(outside or check_landmarks(str(path), points, given.transform, ras=ras))
 
 
-def _fold_figures(source: Source | None) -> list[Figure]:
-    warps = [] if source is None else [part for part in source.transform.parts if isinstance(part, wf.Warp)]
+def _fold_scores(given: GivenTransform | None) -> list[Score]:
+    warps = [] if given is None else [part for part in given.transform.parts if isinstance(part, wf.Warp)]
     if len(warps) != 1:
         return []
-    found = wf.quality.jacobian_figures(warps[0].jacobian().data[0])
+    found = wf.measure.jacobian_figures(warps[0].jacobian().data[0])
     return [
-        Figure("folded_voxels", None, found.folded_count),
-        Figure("folded_fraction", None, found.folded_fraction),
-        Figure("jacobian_minimum", None, found.minimum),
-        Figure("jacobian_sd_log", None, found.sd_log),
+        Score("folded_voxels", None, found.folded_count),
+        Score("folded_fraction", None, found.folded_fraction),
+        Score("jacobian_minimum", None, found.minimum),
+        Score("jacobian_sd_log", None, found.sd_log),
     ]
 
 
-def _emit(figures: list[Figure], form: str, output: Path | None, *, force: bool) -> None:
-    text = {"table": _tables, "csv": _csv, "json": _json}[form](figures)
+def _emit(scores: list[Score], form: str, output: Path | None, *, force: bool) -> None:
+    text = {"table": _tables, "csv": _csv, "json": _json}[form](scores)
     if output is None:
         typer.echo(text, nl=False)
         return
     with wf.io.atomic_path(output, force=force) as temporary:
         temporary.write_text(text, encoding="utf-8")
-    typer.echo(f"{len(figures)} figures written to {output}")
+    typer.echo(f"{wording.count(len(scores), 'score')} written to {output}.")
 
 
 def _form_of(output: Path | None) -> str:
-    """The format that the name of a file asks for."""
+    """The format that the suffix of a file stands for."""
     suffix = "" if output is None else output.suffix.lower().removeprefix(".")
     return suffix if suffix in FORMATS else "table"
 
 
-def _tables(figures: list[Figure]) -> str:
-    labels = sorted({figure.label for figure in figures if figure.label is not None})
-    columns = {name: found for name in PER_LABEL if (found := _by_label(figures, name))}
+def _tables(scores: list[Score]) -> str:
+    labels = sorted({score.label for score in scores if score.label is not None})
+    columns = {name: found for name in PER_LABEL if (found := _by_label(scores, name))}
     per_label = [[str(label), *(_number(found.get(label)) for found in columns.values())] for label in labels]
-    whole = [[figure.name, _number(figure.value)] for figure in figures if figure.label is None]
-    first = show.table(("label", *columns), per_label) if labels else ""
-    return first + show.table(("figure", "value"), whole)
+    whole = [[score.name, _number(score.value)] for score in scores if score.label is None]
+    first = terminal.table(("label", *columns), per_label) if labels else ""
+    return first + terminal.table(("figure", "value"), whole)
 
 
-def _by_label(figures: list[Figure], name: str) -> dict[int, float]:
-    return {figure.label: figure.value for figure in figures if figure.name == name and figure.label is not None}
+def _by_label(scores: list[Score], name: str) -> dict[int, float]:
+    return {score.label: score.value for score in scores if score.name == name and score.label is not None}
 
 
 def _number(value: float | None) -> str:
@@ -176,19 +196,19 @@ def _number(value: float | None) -> str:
     return f"{value:g}" if float(value).is_integer() else f"{value:.4f}"
 
 
-def _csv(figures: list[Figure]) -> str:
+def _csv(scores: list[Score]) -> str:
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(("figure", "label", "value"))
-    writer.writerows((f.name, "" if f.label is None else f.label, f.value) for f in figures)
+    writer.writerows((f.name, "" if f.label is None else f.label, f.value) for f in scores)
     return stream.getvalue()
 
 
-def _json(figures: list[Figure]) -> str:
+def _json(scores: list[Score]) -> str:
     from warpfactor.io.jsontext import json_text
 
-    entries: dict[str, Any] = {figure.name: figure.value for figure in figures if figure.label is None}
+    entries: dict[str, Any] = {score.name: score.value for score in scores if score.label is None}
     for name in PER_LABEL:
-        if found := _by_label(figures, name):
+        if found := _by_label(scores, name):
             entries[f"{name}_per_label"] = found
     return json_text(entries)

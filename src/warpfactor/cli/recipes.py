@@ -1,4 +1,4 @@
-"""`warpfactor recipes`: list them, show one."""
+"""`warpfactor recipes`: list the recipes, or show the settings of one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import warpfactor as wf
-from warpfactor.cli import show
+from warpfactor.cli import terminal
 from warpfactor.cli.options import Command
 from warpfactor.errors import InputError
 
@@ -17,27 +17,30 @@ app = typer.Typer(help="List the recipes, or show all settings of one.", rich_ma
 @app.callback(invoke_without_command=True)
 def _default(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
-        list_()
+        list_recipes()
 
 
 @app.command("list", cls=Command)
-def list_() -> None:
-    """Every recipe with its stages and what it is for."""
+def list_recipes() -> None:
+    """List all recipes with their stages and purpose."""
     rows = []
     for recipe in wf.recipes().values():
         stages = [f"{stage.dof} ({stage.metric})" for stage in recipe.linear]
         if recipe.deformable is not None:
             stages.append(f"deformable ({recipe.deformable.metric.name})")
         rows.append((recipe.name, ", ".join(stages), recipe.description))
-    typer.echo(show.table(("recipe", "stages", "for"), rows), nl=False)
+    typer.echo(terminal.table(("recipe", "stages", "purpose"), rows), nl=False)
 
 
 @app.command("show", cls=Command)
-def show_one(
+def show_recipe(
     name: Annotated[str, typer.Argument(metavar="RECIPE", help="Name or file of a recipe, or a result.json.")],
-    form: Annotated[str, typer.Option("--format", metavar="FORMAT", help="toml or json.")] = "toml",
+    form: Annotated[str, typer.Option("--format", metavar="FORMAT", help="Output format: toml or json.")] = "toml",
 ) -> None:
-    """All settings of a recipe; save them as a file, change it, and give that to `register --recipe`."""
+    """Print all settings of a recipe.
+
+    Save them to a file, edit it, and pass it to `register --recipe`.
+    """
     recipe = wf.recipe(name)
     if form == "toml":
         typer.echo(recipe.to_toml(), nl=False)

@@ -1,27 +1,36 @@
-"""`warpfactor register`: two files in; transform, inverse and warped image out."""
+"""`warpfactor register`: two images in; transform, inverse and warped image out."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import warpfactor as wf
-from warpfactor.cli import report as reporting
-from warpfactor.cli import show
-from warpfactor.cli.options import Force, Json, Landmarks, Quiet, Ras, Threads, parse_numbers, parse_settings
-from warpfactor.cli.stopping import Stop, stoppable
-from warpfactor.registration.companions import Companions
+from warpfactor.cli import terminal, wording
+from warpfactor.cli.options import (
+    BACKENDS,
+    Force,
+    Json,
+    LandmarkFile,
+    Quiet,
+    Ras,
+    Report,
+    Threads,
+    parse_numbers,
+    parse_settings,
+)
+from warpfactor.cli.stopping import StopRequest, stop_on_signal
 
 if TYPE_CHECKING:
-    from warpfactor.show.report import Report
+    from warpfactor.registration.inputs import Images
 
-INTERRUPTED = 130
+JSON_ENTRIES = ("status", "interrupted", "warnings", "figures", "seconds", "peak_memory_mb")  # always there
+JSON_SCORES = ("labels", "landmarks", "verdict")  # where there are any
 
 
 def command(  # noqa: PLR0913 - one argument per option
@@ -29,7 +38,7 @@ def command(  # noqa: PLR0913 - one argument per option
         Path, typer.Argument(metavar="FIXED", help="Fixed image: a file, or a folder with one DICOM series.")
     ],
     moving: Annotated[
-        Path, typer.Argument(metavar="MOVING", help="Moving image, which is carried onto the fixed one.")
+        Path, typer.Argument(metavar="MOVING", help="Moving image, which is warped onto the fixed image.")
     ],
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder to write.", show_default=False)
@@ -37,148 +46,141 @@ def command(  # noqa: PLR0913 - one argument per option
     recipe: Annotated[
         str,
         typer.Option(
-            "--recipe", metavar="RECIPE", help="Name (see `warpfactor recipes`), .toml, .json, or a result.json."
+            "--recipe",
+            metavar="RECIPE",
+            help="Name of a recipe (see `warpfactor recipes`), or a .toml, .json or result.json file.",
         ),
     ] = "default",
     settings: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="NAME=VALUE", help="Change a setting, e.g. deformable.sigma_grad=1.0; repeatable."
+            "--set",
+            metavar="NAME=VALUE",
+            help="Change a setting of the recipe, for instance deformable.sigma_grad=1.0. Can be repeated.",
         ),
     ] = None,
     fixed_mask: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where the fixed image counts (not zero).")
+        Path | None, typer.Option(metavar="FILE", help="Mask of the fixed image; only voxels other than zero are used.")
     ] = None,
     moving_mask: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where the moving image counts (not zero).")
+        Path | None,
+        typer.Option(metavar="FILE", help="Mask of the moving image; only voxels other than zero are used."),
     ] = None,
     moving_labels: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Label map to carry along, onto the fixed grid.")
+        Path | None, typer.Option(metavar="FILE", help="Label map of the moving image, to warp onto the fixed grid.")
     ] = None,
     fixed_labels: Annotated[
         Path | None,
-        typer.Option("--fixed-labels", "--labels", metavar="FILE", help="Label map to score the carried one against."),
+        typer.Option(
+            "--fixed-labels",
+            "--labels",
+            metavar="FILE",
+            help="Label map of the fixed image, to compare with the warped labels.",
+        ),
     ] = None,
-    landmarks: Landmarks = None,
+    landmarks: LandmarkFile = None,
     ras: Ras = False,
     initial: Annotated[
         list[str] | None,
-        typer.Option("--initial", metavar="FILE", help="Transform to start from, fixed to moving; as apply's -t."),
+        typer.Option(
+            "--initial",
+            metavar="FILE",
+            help="Initial transform from fixed to moving space. Repeat to compose several, as `apply --transform`.",
+        ),
     ] = None,
     fixed_channel: Annotated[
-        list[Path] | None, typer.Option(metavar="FILE", help="Another channel of the fixed image.")
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Additional channel of the fixed image. Can be repeated."),
     ] = None,
     moving_channel: Annotated[
-        list[Path] | None, typer.Option(metavar="FILE", help="Another channel of the moving image.")
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Additional channel of the moving image. Can be repeated."),
     ] = None,
-    channel_weights: Annotated[str | None, typer.Option(metavar="NUMBERS", help="One per channel, e.g. 1,0.5.")] = None,
+    channel_weights: Annotated[
+        str | None, typer.Option(metavar="NUMBERS", help="Weight of each channel, for instance 1,0.5 (default: equal).")
+    ] = None,
     outside: Annotated[
-        float, typer.Option(metavar="NUMBER", help="Value of the warped image where there is no moving image.")
+        float, typer.Option(metavar="NUMBER", help="Value of the warped image outside the moving image.")
     ] = 0.0,
-    device: Annotated[str, typer.Option(metavar="NAME", help="cpu or cuda.")] = "cpu",
-    backend: Annotated[str, typer.Option(metavar="NAME", help="Kernels: auto, cpu or reference.")] = "auto",
+    device: Annotated[str, typer.Option(metavar="NAME", help="Device to compute on: cpu or cuda.")] = "cpu",
+    backend: Annotated[
+        str, typer.Option(metavar="NAME", help=f"Implementation of the computations: {', '.join(BACKENDS)}.")
+    ] = "auto",
     threads: Threads = None,
-    seed: Annotated[int, typer.Option(metavar="NUMBER", help="Of random numbers.")] = 0,
-    report: Annotated[bool, reporting.NO_REPORT] = True,
+    seed: Annotated[int, typer.Option(metavar="NUMBER", help="Seed of the random number generator.")] = 0,
+    report: Report = True,
     keep_interrupted: Annotated[
-        bool, typer.Option("--keep-interrupted", help="On Ctrl-C or SIGTERM write the best so far, not nothing.")
+        bool,
+        typer.Option("--keep-interrupted", help="On Ctrl-C or SIGTERM, write the best result so far before ending."),
     ] = False,
     force: Force = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Register MOVING to FIXED; write transform, inverse, warped image, result.json and report.html into a folder."""
-    from warpfactor.io.atomic import check_folder
-    from warpfactor.registration.inputs import load_mask, load_pair
-    from warpfactor.show.report import inputs_entry
+    """Register MOVING to FIXED.
+
+    The output folder holds the transform and its inverse (named as by ANTs), the warped image, result.json with all
+    settings and quality measures, and report.html.
+    """
+    from warpfactor.registration.folder import read_entries
 
     began = time.perf_counter()
-    check_folder(output, force=force)
-    changes, weights = parse_settings(settings), parse_numbers(channel_weights, "--channel-weights")
-    fixed_image, moving_image = load_pair(
-        [fixed, *fixed_channel] if fixed_channel else fixed,
-        [moving, *moving_channel] if moving_channel else moving,
-        threads=threads,
-    )
-    companions = Companions.read(
-        fixed_labels, moving_labels, landmarks, ras=ras, fixed=fixed_image, moving=moving_image
-    )
-    masks: dict[str, Any] = {
-        "fixed_mask": load_mask(fixed_mask, fixed_image),
-        "moving_mask": load_mask(moving_mask, moving_image),
-    }
-    read = time.perf_counter() - began
-    show.announce_compilation(quiet=quiet or as_json)
-    chosen = wf.recipe(recipe).replace(changes)
-    with show.progress(quiet=quiet, as_json=as_json) as view, stoppable(view.note, keep=keep_interrupted) as stop:
+    wf.io.check_folder(output, force=force)
+    images = ([fixed, *(fixed_channel or ())], [moving, *(moving_channel or ())])
+    companions = _CompanionReader(fixed_labels, moving_labels, landmarks, ras)
+    with (
+        terminal.progress(quiet=quiet, as_json=as_json) as view,
+        stop_on_signal(view.note, keep=keep_interrupted) as stop,
+    ):
         found = wf.register(
-            fixed_image,
-            moving_image,
-            recipe=chosen,
-            **masks,
+            *(channels if len(channels) > 1 else channels[0] for channels in images),
+            recipe=recipe,
+            overrides=parse_settings(settings),
+            fixed_mask=fixed_mask,
+            moving_mask=moving_mask,
             initial=initial or None,
-            channel_weights=weights,
+            channel_weights=parse_numbers(channel_weights, "--channel-weights"),
             outside=outside,
             device=device,
             backend=backend,
             threads=threads,
             seed=seed,
-            progress=stop.watched(view.callback),
-            keep_interrupted=keep_interrupted,
+            on_read=companions.read,
+            progress=view.callback,
+            stop=stop.event,
         )
-        view.phase("report and writing" if report else "writing")
-        draw = partial(reporting.draw, fixed=fixed_image, moving=moving_image, **masks)
-        paths = {"fixed": fixed, "moving": moving, "fixed_mask": fixed_mask, "moving_mask": moving_mask}
-        extra = {"inputs": inputs_entry(output, **paths)}
-        timed = found.with_seconds("read", read)
-        found, scores = _save(timed, companions, output, extra=extra, draw=draw if report else None, force=force)
-    _report(found, scores, output, time.perf_counter() - began, quiet=quiet, as_json=as_json)
-    _end(found, stop)
-
-
-def _save(
-    found: wf.Registration,
-    companions: Companions,
-    output: Path,
-    *,
-    extra: dict[str, Any],
-    draw: Callable[..., Report | None] | None,
-    force: bool,
-) -> tuple[wf.Registration, dict[str, Any]]:
-    """Write the result with what was carried along; the result with the time that took, and the scores."""
-    from warpfactor.io.atomic import atomic_folder
-    from warpfactor.registration.result import OWN, WARPED_LABELS
-
-    began = time.perf_counter()
-    carried = companions.carry(found)
-    scores = companions.scores(found, carried)
-    extra = {"command": sys.argv[1:], **extra, **scores}
-    with atomic_folder(output, force=force, own=OWN) as place:
-        if carried is not None:
-            wf.io.write_labels(carried, place / WARPED_LABELS, like=companions.moving_labels_path)
-            extra["files"] = {"warped_moving_labels_on_fixed_grid": WARPED_LABELS}
-        scored = found.with_seconds("labels and landmarks", time.perf_counter() - began)
-        began = time.perf_counter()
-        page = None if draw is None else draw(scored, extra=extra)
-        drawn = scored.with_seconds("report", time.perf_counter() - began)
-        written = reporting.write_with_page(drawn, place, page, extra=extra)
-    return written, scores if page is None else {**scores, "verdict": page.verdict.to_dict()}
-
-
-def _report(
-    found: wf.Registration, scores: dict[str, Any], output: Path, seconds: float, *, quiet: bool, as_json: bool
-) -> None:
+        view.phase(wording.WRITING_REPORT if report else wording.WRITING)
+        extra = {"command": sys.argv[1:]}
+        found.save(output, force=force, report=report, companions=companions.found, extra=extra)
+    entries = read_entries(output)
     if as_json:
-        entries = found.to_dict()
-        kept = ("status", "interrupted", "warnings", "figures", "seconds", "peak_memory_mb")
-        show.print_json({"event": "result", "output": str(output), **{key: entries[key] for key in kept}, **scores})
+        kept = {key: entries[key] for key in (*JSON_ENTRIES, *JSON_SCORES) if key in entries}
+        terminal.print_json({"event": "result", "output": str(output), **kept})
     elif not quiet:
-        typer.echo(show.summary(found, output, scores, seconds))
+        typer.echo(wording.summary(found, entries, output, time.perf_counter() - began))
+    _exit(stop, interrupted=found.interrupted)
 
 
-def _end(found: wf.Registration, stop: Stop) -> None:
-    """End with the exit code of the signal, if there was one."""
-    if stop.number is not None and not found.interrupted:
-        typer.echo("warpfactor: The registration was done when it was to stop; all of it is written.", err=True)
-    if stop.number is not None or found.interrupted:
-        raise typer.Exit(INTERRUPTED if stop.number is None else 128 + stop.number)
+@dataclass
+class _CompanionReader:
+    """Reads label maps and landmarks when the images are known, so that wrong ones end the command at once."""
+
+    fixed_labels: Path | None
+    moving_labels: Path | None
+    landmarks: Path | None
+    ras: bool
+    found: wf.Companions | None = None
+
+    def read(self, images: Images) -> None:
+        given = (self.fixed_labels, self.moving_labels, self.landmarks)
+        if any(path is not None for path in given):
+            self.found = wf.Companions.read(*given, ras=self.ras, fixed=images.fixed, moving=images.moving)
+
+
+def _exit(stop: StopRequest, *, interrupted: bool) -> None:
+    """Exit with the code of the signal, if there was one."""
+    if stop.signal is None:
+        return
+    if not interrupted:
+        typer.echo(f"warpfactor: {wording.COMPLETE}", err=True)
+    raise typer.Exit(128 + stop.signal)

@@ -1,4 +1,4 @@
-"""`warpfactor warmup`: compile every kernel ahead of time, for container images, clusters and benchmarks."""
+"""`warpfactor warmup`: compile all kernels ahead of time, for container images, clusters and benchmarks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -16,10 +16,8 @@ from warpfactor.cli.options import Quiet
 if TYPE_CHECKING:
     from torch import Tensor
 
-Part: TypeAlias = tuple[str, Callable[[], object]]
-
-SHAPE = (24, 24, 24)  # large enough for two levels: no axis is shrunk below 16 voxels
-# Settings that no recipe uses but a user may choose; the metrics are those of the deformable stage.
+SHAPE = (24, 24, 24)  # large enough for two levels; no axis is downsampled below 16 voxels
+# Settings that no recipe uses but that a user may choose.
 CHOICES = (
     {"deformable.optimizer": "tile"},
     {"deformable.optimizer": "adam"},
@@ -32,10 +30,10 @@ LINEAR_METRICS = ("ncc", "mse", "mi")
 
 
 def command(quiet: Quiet = False) -> None:
-    """Compile all kernels and store them on disk, so that no registration has to wait for it.
+    """Compile all kernels and store them on disk, so that no registration has to wait for them.
 
-    They are stored in the package's own folder if it is writable, so that a container image or a shared installation is
-    prepared for all users; otherwise in the user's cache; or in the folder that NUMBA_CACHE_DIR names.
+    They are stored in the folder of the package if it is writable, so that a container image or a shared installation
+    is prepared for all users, and otherwise in the user's cache; NUMBA_CACHE_DIR overrides both.
     """
     from warpfactor.kernels.numba._compile.cache import holdings
     from warpfactor.kernels.numba._compile.compilation import counted
@@ -49,10 +47,10 @@ def command(quiet: Quiet = False) -> None:
             if not quiet:
                 typer.echo(f"{name:<26} {last - began:5.1f} s")
     if not quiet:
-        typer.echo(f"{compiled.count} kernels compiled in {compiled.seconds:.0f} s")
+        typer.echo(f"{compiled.count} kernels were compiled in {compiled.seconds:.0f} s.")
         for folder, count in holdings().items():
             if count:
-                typer.echo(f"{count} are kept in {folder}")
+                typer.echo(f"{count} compiled kernels are stored in {folder}.")
 
 
 def compile_all() -> Iterator[str]:
@@ -62,8 +60,8 @@ def compile_all() -> Iterator[str]:
         yield name
 
 
-def parts() -> list[Part]:
-    """Short registrations, with their names, that together use every kernel."""
+def parts() -> list[tuple[str, Callable[[], object]]]:
+    """Short registrations and resamplings that together use every kernel, with their names."""
     pair = wf.phantom.phantom(SHAPE, displacement_vox=1.0)
     run = partial(wf.register, pair.fixed.numpy(), pair.moving.numpy())
     masked = partial(run, fixed_mask=pair.mask.numpy(), moving_mask=pair.mask.numpy())
@@ -76,10 +74,10 @@ def parts() -> list[Part]:
     choices = [(", ".join(changes.values()), partial(run, recipe=warp, overrides=changes)) for changes in CHOICES]
     return [
         *linear,
-        ("resampling", partial(_carry_along, pair)),
+        ("resampling", partial(_resample, pair)),
         *recipes,
         ("slices", partial(slices, recipe=_short(wf.recipe("default")))),
-        ("a loss of your own", partial(run, recipe=warp, overrides=own)),
+        ("custom loss", partial(run, recipe=warp, overrides=own)),
         *choices,
     ]
 
@@ -97,8 +95,8 @@ def _short(recipe: wf.Recipe) -> wf.Recipe:
     return recipe.replace(changes)
 
 
-def _carry_along(pair: wf.phantom.Phantom) -> None:
-    """Run the kernels of the commands `apply`, `invert`, `compose` and `jacobian`."""
+def _resample(pair: wf.phantom.Phantom) -> None:
+    """Use the kernels of the commands `apply`, `invert`, `compose` and `jacobian`."""
     labels = wf.Image(pair.fixed_labels[None], wf.Grid.from_spacing(SHAPE, 1.0))
     warp = wf.Warp(pair.fixed.new_zeros((3, *SHAPE)), labels.grid)
     for mode in ("label", "nearest", "linear"):

@@ -5,6 +5,7 @@ from warpfactor.io.images import (
     Series,
     count_volumes,
     from_any,
+    is_picture,
     read_image,
     read_labels,
     read_mask,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event as StopEvent
@@ -62,6 +62,7 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
     backend: str = "auto",
     threads: int | None = None,
     seed: int = 0,
+    on_read: Callable[[Images], None] | None = None,
     progress: Progress | None = None,
     stop: StopEvent | None = None,
 ) -> Registration:
@@ -84,6 +85,8 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
         device, backend: where and by which kernels to compute; `warpfactor info` lists them.
         threads: maximum number of threads (default: all cores).
         seed: seed of random numbers; only losses of your own can draw any.
+        on_read: called with the images and masks once they are read, before anything is computed. It can refuse them
+            by raising an error, for instance because label maps do not belong to them.
         progress: called with an Event after every iteration.
         stop: a threading.Event. Set it from another thread or a signal handler to end the run after the current
             iteration; the best result so far is returned, with `interrupted` set.
@@ -99,6 +102,8 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
     place = checked_device(device)
     choice = kernels.choose(place, backend)
     images = _read(fixed, moving, fixed_mask, moving_mask, (fixed_spacing_mm, moving_spacing_mm), threads)
+    if on_read is not None:
+        on_read(images)
     chosen = chosen.for_images(planar=images.fixed.grid.shape[0] == 1)
     if chosen.deformable is not None:
         check_weights(chosen.deformable.channel_weights, images)
