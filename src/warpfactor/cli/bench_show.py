@@ -66,7 +66,7 @@ def announce_compilation(methods: Sequence[Method], *, quiet: bool) -> None:
 
     if not quiet and any(method.tool == OURS for method in methods) and not any(holdings().values()):
         typer.echo(
-            f"The first run compiles the kernels, which takes about {terminal.COMPILE_SECONDS} s, and is then repeated.",
+            f"The first run compiles the kernels (about {terminal.COMPILE_SECONDS} s) and is then repeated.",
             err=True,
         )
 

@@ -78,11 +78,11 @@ def write_transform(
     As a displacement field it is sampled on the grid of `reference`, or on `grid`. A single warp keeps its own grid if
     there is no reference.
     """
-    from warpfactor.io.transforms import IMAGE_SUFFIXES
+    from warpfactor.io.formats import field_suffixes
 
     if reference is not None:
         grid = wf.read_image(reference).grid
     alone = isinstance(transform, wf.Warp) and reference is None
-    if grid is not None and not alone and output.name.lower().endswith(IMAGE_SUFFIXES):
+    if grid is not None and not alone and output.name.lower().endswith(field_suffixes()):
         transform = transform.to_warp(grid)
     wf.write_transform(transform, output, force=force)

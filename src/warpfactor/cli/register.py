@@ -25,6 +25,7 @@ from warpfactor.cli.options import (
     parse_settings,
 )
 from warpfactor.cli.stopping import StopRequest, stop_on_signal
+from warpfactor.errors import InputError
 
 if TYPE_CHECKING:
     from warpfactor.registration.inputs import Images
@@ -79,6 +80,14 @@ def command(  # noqa: PLR0913 - one argument per option
         ),
     ] = None,
     landmarks: LandmarkFile = None,
+    landmarks_weight: Annotated[
+        float,
+        typer.Option(
+            metavar="NUMBER",
+            help="Weight of the landmarks in the cost of the deformable stage. With 0 they are only scored; with 1 they "
+            "pull as strongly as the images do around them.",
+        ),
+    ] = 0.0,
     ras: Ras = False,
     initial: Annotated[
         list[str] | None,
@@ -128,6 +137,7 @@ def command(  # noqa: PLR0913 - one argument per option
     wf.io.check_folder(output, force=force)
     images = ([fixed, *(fixed_channel or ())], [moving, *(moving_channel or ())])
     companions = _CompanionReader(fixed_labels, moving_labels, landmarks, ras)
+    guides = _guides(landmarks, landmarks_weight, ras=ras)
     with (
         terminal.progress(quiet=quiet, as_json=as_json) as view,
         stop_on_signal(view.note, keep=keep_interrupted) as stop,
@@ -140,6 +150,8 @@ def command(  # noqa: PLR0913 - one argument per option
             moving_mask=moving_mask,
             initial=initial or None,
             channel_weights=parse_numbers(channel_weights, "--channel-weights"),
+            landmarks=guides,
+            landmarks_weight=landmarks_weight,
             outside=outside,
             device=device,
             backend=backend,
@@ -159,6 +171,15 @@ def command(  # noqa: PLR0913 - one argument per option
     elif not quiet:
         typer.echo(wording.summary(found, entries, output, time.perf_counter() - began))
     _exit(stop, interrupted=found.interrupted)
+
+
+def _guides(landmarks: Path | None, weight: float, *, ras: bool) -> wf.io.Landmarks | None:
+    """The landmarks that guide the registration; None if they are only scored."""
+    if weight == 0:
+        return None
+    if landmarks is None:
+        raise InputError(f"--landmarks-weight {weight:g} needs the landmarks themselves; give --landmarks FILE.")
+    return wf.io.read_landmarks(landmarks, ras=ras)
 
 
 @dataclass

@@ -5,7 +5,6 @@ from warpfactor.io.images import (
     Series,
     count_volumes,
     from_any,
-    is_picture,
     read_image,
     read_labels,
     read_mask,
