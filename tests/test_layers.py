@@ -49,13 +49,6 @@ def test_imports_go_downwards():
     assert not wrong
 
 
-def test_files_stay_short():
-    long = [
-        str(p.relative_to(ROOT)) for p in ROOT.rglob("*.py") if len(p.read_text(encoding="utf-8").splitlines()) > 400
-    ]
-    assert not long
-
-
 def test_nothing_below_cli_prints():
     printing = []
     for path in ROOT.rglob("*.py"):
