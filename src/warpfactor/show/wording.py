@@ -16,7 +16,7 @@ MULTIMODAL = "if the contrasts differ, use the recipe multimodal (--recipe multi
 
 _ENDINGS = {
     Ending.CONVERGED: "Converged: no further step promises to lower the cost.",
-    Ending.LIMIT: "Finished: the iterations ran out before the cost had flattened.",
+    Ending.LIMIT: "Finished: all iterations of the recipe were done.",
     Ending.STALLED: "Finished: no step lowered the cost any more.",
     Ending.ROSE: "Stopped where the cost began to rise, as the stopping rule of the recipe says.",
     Ending.INTERRUPTED: "Interrupted; this is the best result so far.",
