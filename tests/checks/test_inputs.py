@@ -10,7 +10,14 @@ from PIL import Image as Picture
 
 import warpfactor as wf
 from small import GRID, image, pair
-from warpfactor.checks.inputs import check_images, check_landmarks, check_mask, check_points, check_space, looks_like_labels
+from warpfactor.checks.inputs import (
+    check_images,
+    check_landmarks,
+    check_mask,
+    check_points,
+    check_space,
+    looks_like_labels,
+)
 from warpfactor.registration import inputs
 from warpfactor.show.wording import sentence
 

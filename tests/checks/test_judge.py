@@ -164,7 +164,9 @@ def test_a_second_search_is_made_only_where_the_linear_stage_leaves_a_doubt():
     assert align(case, case.ops).fresh is None
     stages = pair.found.to_dict()["stages"]
     given = replace(case, entries={**case.entries, "stages": [{**stages[0], "start": GIVEN}, *stages[1:]]})
-    few = replace(case, entries={**case.entries, "stages": [{**stages[0], "start_costs": {"identity": 1}}, *stages[1:]]})
+    few = replace(
+        case, entries={**case.entries, "stages": [{**stages[0], "start_costs": {"identity": 1}}, *stages[1:]]}
+    )
     moved = pair.found.affine.matrix.copy()
     moved[0, 3] += 1.0
     other = replace(case, affine=wf.Affine(moved, "fixed", "moving"))
