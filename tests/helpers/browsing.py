@@ -10,7 +10,8 @@ import pytest
 
 import warpfactor as wf
 from pages import FLAT, folded, registered, write_images
-from warpfactor.show.report.summary import Row, read_facts, render_summary
+from warpfactor.registration.report import report_of
+from warpfactor.show.report.summary import SummaryRow, read_facts, render_summary
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = [
@@ -50,18 +51,18 @@ def report_pages(tmp_path_factory):
     errors = {"mean": 2.0, "median": 1.5, "max": 4.0}
     landmarks = {"count": 3, "before_mm": errors, "after_mm": errors, "per_point_after_mm": [1.0, 2.0, 3.0]}
     extra = {"command": ["register", "a b", "c"], "labels": labels, "landmarks": landmarks}
-    for name, pair, found in (("solid", solid, folded(solid.found)), ("flat", flat, flat.found)):
+    for name, found in (("solid", folded(solid.found)), ("flat", flat.found)):
         (place / name).mkdir()
         options = extra if name == "solid" else {}
-        page = wf.report.build(found, fixed=pair.fixed, moving=pair.moving, extra=options)
+        page = report_of(found, extra=options)
         page.save(place / name / "report.html")
     (place / "images").mkdir()
     write_images(solid, place / "images")
-    solid.found.save(place / "bare")
+    solid.found.save(place / "bare", report=False)
     wf.report.rebuild(place / "bare").save(place / "bare" / "report.html")
     (place / "bare" / "warped.nii.gz").unlink()
     wf.report.rebuild(place / "bare").save(place / "bare" / "alone.html")
-    rows = [Row(place / name, read_facts(place / name)) for name in ("flat", "solid", "bare")]
+    rows = [SummaryRow(place / name, read_facts(place / name)) for name in ("flat", "solid", "bare")]
     (place / "summary.html").write_text(render_summary(rows, place / "summary.html"), encoding="utf-8")
     return place
 

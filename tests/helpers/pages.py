@@ -1,4 +1,4 @@
-"""Phantom pairs that are registered in a second, and ways of breaking the result, for the tests of the report."""
+"""Phantom pairs that are registered in a second, and ways to break the result, for the tests of the report."""
 
 from dataclasses import replace
 from functools import cache
@@ -73,6 +73,13 @@ def write_images(pair, folder):
         wf.write_image(image, folder / image.name)
 
 
-def build(pair, found=None, **options):
-    """The report of a pair, of another result if that is given."""
-    return wf.report.build(found or pair.found, fixed=pair.fixed, moving=pair.moving, **options)
+def with_images(found, **images):
+    """The result with other images or masks than those that were registered."""
+    return replace(found, images=replace(found.images, **images))
+
+
+def save(found, folder, pair, **options):
+    """A result folder beside its images."""
+    write_images(pair, folder)
+    sources = {"fixed": folder / "fixed.nii.gz", "moving": folder / "moving.nii.gz"}
+    return replace(found, run=replace(found.run, sources=sources)).save(folder / "out", **options)

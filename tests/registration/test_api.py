@@ -4,6 +4,7 @@ import inspect
 import json
 import subprocess
 import sys
+import threading
 
 import nibabel
 import numba
@@ -13,9 +14,8 @@ import torch
 
 import warpfactor as wf
 from small import GRID, LINEAR, QUICK, WARP_ONLY, image, pair
-from warpfactor.optim import Descent, Paper
-from warpfactor.stages import stage as stages
-from warpfactor.stages.linear import solve as linear_solve
+from warpfactor.optim import SGD, Paper
+from warpfactor.stages.stage import Ending
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def test_importing_the_package_is_cheap_and_the_function_is_found_whatever_came_
     code = (
         "import sys, warpfactor; assert 'torch' not in sys.modules and 'numba' not in sys.modules;"
         "assert set(warpfactor.__all__) <= set(dir(warpfactor));"
-        "import warpfactor.register.pair; assert callable(warpfactor.register);"
+        "import warpfactor.registration.run; assert callable(warpfactor.register);"
         "missing = [n for n in warpfactor.__all__ if not getattr(warpfactor, n)]; assert not missing"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -85,7 +85,7 @@ def test_the_warped_image_is_the_moving_image_through_the_transform(found, image
 
 
 def test_a_saved_result_is_read_back(found, tmp_path):
-    folder = found.save(tmp_path / "out", extra={"note": "x"})
+    folder = found.save(tmp_path / "out", report=False, extra={"note": "x"})
     saved = wf.read_result(folder)
     names = {"warped.nii.gz", "0GenericAffine.mat", "1Warp.nii.gz", "1InverseWarp.nii.gz", "result.json"}
     assert {path.name for path in folder.iterdir()} == names
@@ -102,12 +102,12 @@ def test_a_saved_result_is_read_back(found, tmp_path):
 
 
 def test_a_result_is_not_overwritten_unasked_and_others_files_stay(found, tmp_path):
-    found.save(tmp_path / "out")
+    found.save(tmp_path / "out", report=False)
     (tmp_path / "out" / "notes.txt").write_text("mine")
     with pytest.raises(wf.FileError, match="not empty"):
         found.save(tmp_path / "out")
     affine = wf.register(found.warped, found.warped, recipe="affine", overrides=LINEAR)
-    affine.save(tmp_path / "out", force=True)
+    affine.save(tmp_path / "out", force=True, report=False)
     assert {p.name for p in (tmp_path / "out").iterdir()} == {
         "notes.txt",
         "warped.nii.gz",
@@ -121,14 +121,14 @@ def test_a_result_is_not_overwritten_unasked_and_others_files_stay(found, tmp_pa
 def test_an_empty_folder_is_filled_and_stays_the_same_one(found, tmp_path):
     (tmp_path / "out").mkdir()
     number = (tmp_path / "out").stat().st_ino
-    found.save(tmp_path / "out")
+    found.save(tmp_path / "out", report=False)
     assert (tmp_path / "out").stat().st_ino == number
     assert wf.read_result(tmp_path / "out").warp is not None
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 def test_a_run_from_its_result_file_gives_the_same_warp_bit_for_bit(found, images, tmp_path):
-    found.save(tmp_path / "out")
+    found.save(tmp_path / "out", report=False)
     again = wf.register(*images, recipe=str(tmp_path / "out" / "result.json"), threads=1)
     assert torch.equal(again.warp.displacement, found.warp.displacement)
     assert np.array_equal(again.affine.matrix, found.affine.matrix)
@@ -225,7 +225,7 @@ def test_an_initial_affine_is_where_linear_stages_start(images, tmp_path):
         found = wf.register(images[0], moved, recipe="rigid", overrides=LINEAR, initial=initial)
         assert found.history[0].start == "given"
         assert np.abs(found.affine.matrix[:3, 3] - shift[:3, 3]).max() < 1.5
-    with pytest.raises(wf.InputError, match="no initial transform"):
+    with pytest.raises(wf.InputError, match="cannot be an initial transform"):
         wf.register(*images, initial=object())
 
 
@@ -262,48 +262,68 @@ def test_progress_tells_stage_level_and_share(images):
 
 def test_a_warp_that_makes_things_worse_is_left_out(images):
     wild = wf.Deformable(
-        metric=wf.LNCC(3), descent=Descent("sgd"), damping=Paper(), step=8.0, levels=(1,), iterations=(6,), sigma_warp=0
+        metric=wf.LNCC(3), optimizer=SGD(), damping=Paper(), step=8.0, levels=(1,), iterations=(6,), sigma_warp=0
     )
     recipe = wf.Recipe("wild", deformable=wild)
     found = wf.register(images[0], images[0], recipe=recipe)
     assert found.warp is None
-    assert found.status == stages.WORSE
+    assert found.ending is Ending.WORSE
+    assert found.status.startswith("The warp made the images less similar")
     assert not found.history[-1].kept
     assert torch.allclose(found.warped.data, images[0].data)
 
 
-def test_an_interrupted_run_keeps_its_best_if_asked(images):
-    def stop(update):
-        if update.stage == "deformable" and update.level == 1:
-            raise KeyboardInterrupt
+def stopper(stage, level=None):
+    """A stop event, and a progress callback that sets it at the first iteration of a stage (and level)."""
+    stop = threading.Event()
 
-    found = wf.register(*images, overrides=QUICK, progress=stop, keep_interrupted=True)
+    def progress(event):
+        if event.stage == stage and level in (None, event.level):
+            stop.set()
+
+    return {"stop": stop, "progress": progress}
+
+
+def test_a_stopped_run_keeps_its_best(images):
+    found = wf.register(*images, overrides=QUICK, **stopper("deformable", 1))
     assert found.interrupted
+    assert found.ending is Ending.INTERRUPTED
     assert found.status.startswith("Interrupted")
     assert found.warp is not None
-    with pytest.raises(KeyboardInterrupt):
-        wf.register(*images, overrides=QUICK, progress=stop)
+    assert found.inverse_warp is not None
+    assert found.history[-1].cost_after < found.history[-1].cost_before
 
 
-def test_an_interrupted_linear_stage_keeps_its_best_and_ends_the_run(images):
+def test_a_stopped_linear_stage_keeps_its_best_and_ends_the_run(images):
     first, second = (
         wf.LinearSettings(dof="rigid", levels=(2,), iterations=(3,)),
         wf.LinearSettings(levels=(2,), iterations=(3,)),
     )
-
-    def stop(update):
-        if update.stage == "affine":
-            raise KeyboardInterrupt
-
     recipe = wf.Recipe("two", linear=(first, second), deformable=wf.Deformable())
-    found = wf.register(*images, recipe=recipe, progress=stop, keep_interrupted=True)
+    found = wf.register(*images, recipe=recipe, **stopper("affine"))
     assert found.interrupted
-    assert found.status == linear_solve.INTERRUPTED
     assert [(stage.name, stage.interrupted) for stage in found.history] == [("rigid", False), ("affine", True)]
     assert found.history[1].cost_after <= found.history[0].cost_after
     assert found.warp is None
+
+
+def test_a_run_that_is_stopped_before_it_begins_keeps_the_initial_transform(images):
+    stop = threading.Event()
+    stop.set()
+    shift = np.eye(4)
+    shift[0, 3] = 1.0
+    found = wf.register(*images, overrides=WARP_ONLY, initial=shift, stop=stop)
+    assert found.interrupted
+    assert np.array_equal(found.affine.matrix, shift)
+    assert found.warp is None
+
+
+def test_ctrl_c_ends_a_run(images):
+    def interrupt(event):
+        raise KeyboardInterrupt
+
     with pytest.raises(KeyboardInterrupt):
-        wf.register(*images, recipe=recipe, progress=stop)
+        wf.register(*images, overrides=QUICK, progress=interrupt)
 
 
 def test_nan_voxels_do_not_count_and_are_counted(images):
@@ -373,7 +393,7 @@ def test_the_reference_backend_gives_nearly_the_same(images, found):
 def test_a_folder_that_is_no_result_is_refused(tmp_path, content):
     if content is not None:
         (tmp_path / "result.json").write_text(content)
-    with pytest.raises(wf.FileError, match=r"no result folder|damaged"):
+    with pytest.raises(wf.FileError, match=r"not a result folder|damaged"):
         wf.read_result(tmp_path)
 
 

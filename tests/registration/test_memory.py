@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -17,19 +18,21 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import warpfactor as wf
 from warpfactor import kernels
 from warpfactor.bench.speed import memory as speed_memory
-from warpfactor.optim import Convergence, Descent
-from warpfactor.scene.scene import Scene, make_scene, stored
-from warpfactor.stages.history import Record
-from warpfactor.stages.pyramid import register_deformable
+from warpfactor.optim import Adam, Convergence
+from warpfactor.scene.prepare import make_scene, stored
+from warpfactor.scene.scene import Scene
+from warpfactor.stages.greedy import run_greedy
 from warpfactor.stages.settings import Deformable
+from warpfactor.stages.stage import Event, Watch
 
 OPS = kernels.select("cpu")
+IDENTITY = np.eye(4)
 SIZE = 96
 LARGE = 128
 METRICS = {"lncc": wf.LNCC(5, symmetric=True), "mse": wf.MSE(), "mi": wf.MI()}
 LM = replace(wf.recipe("paper").deformable, levels=(1,), iterations=(2,), convergence=Convergence())  # type: ignore[arg-type]
 DEFAULT = replace(wf.recipe("default").deformable, levels=(1,), iterations=(2,))  # type: ignore[arg-type]
-OPTIMIZERS = {"lm": LM, "adam": replace(LM, descent=Descent("adam")), "rejecting": DEFAULT}
+OPTIMIZERS = {"lm": LM, "adam": replace(LM, optimizer=Adam()), "rejecting": DEFAULT}
 
 tells = pytest.mark.skipif(
     not sys.platform.startswith("linux") or speed_memory.settle() is None, reason="the system does not tell its peak"
@@ -43,7 +46,7 @@ def images(size: int, generator: torch.Generator, channels: int = 1) -> tuple[wf
 
 
 def scene_of(size: int, generator: torch.Generator, channels: int = 1) -> Scene:
-    return make_scene(*images(size, generator, channels))
+    return make_scene(*images(size, generator, channels), ops=OPS)
 
 
 def settings(optimizer: str, metric: str, iterations: int) -> Deformable:
@@ -73,9 +76,9 @@ def is_tensor(value: Any) -> bool:
     return isinstance(value, Tensor)
 
 
-def after_first(start: Callable[[], object]) -> Callable[[Record], None]:
+def after_first(start: Callable[[], object]) -> Callable[[Event], None]:
     """A progress call that calls `start` when the first iterations, in which buffers are made, are over."""
-    return lambda record: start() if record.iteration == 1 and record.accepted else None
+    return lambda event: start() if event.iteration == 1 and event.accepted else None
 
 
 @pytest.mark.parametrize("channels", [1, 2])
@@ -86,9 +89,8 @@ def test_iterations_make_no_tensor_as_large_as_an_image(
 ) -> None:
     scene = scene_of(20, generator, channels)
     with Allocations(least_bytes=20**3) as made:
-        register_deformable(
-            scene, settings(optimizer, metric, 5), ops=OPS, progress=after_first(lambda: setattr(made, "armed", True))
-        )
+        watch = Watch(after_first(lambda: setattr(made, "armed", True)))
+        run_greedy(scene, settings(optimizer, metric, 5), ops=OPS, affine=IDENTITY, watch=watch)
         made.armed = False
     assert made.found == []
 
@@ -110,14 +112,15 @@ def test_a_tensor_that_is_made_would_be_noticed() -> None:
 def test_iterations_do_not_raise_the_peak(optimizer: str, metric: str, generator: torch.Generator) -> None:
     """Kernels allocate behind PyTorch's back: rows and planes, but nothing as large as an image."""
     scene = scene_of(SIZE, generator)
-    register_deformable(scene, settings(optimizer, metric, 2), ops=OPS)
+    run_greedy(scene, settings(optimizer, metric, 2), ops=OPS, affine=IDENTITY)
     assert min(rise(scene, settings(optimizer, metric, 5)) for _ in range(3)) < 1.0 * SIZE**3
 
 
 def rise(scene: Scene, chosen: Deformable) -> int:
     """By how much the peak rises after the first iteration; other threads of the process can only add to it."""
     before: list[int | None] = []
-    register_deformable(scene, chosen, ops=OPS, progress=after_first(lambda: before.append(speed_memory.settle())))
+    watch = Watch(after_first(lambda: before.append(speed_memory.settle())))
+    run_greedy(scene, chosen, ops=OPS, affine=IDENTITY, watch=watch)
     most = speed_memory.peak()
     assert before[0] is not None and most is not None
     return most - before[0]
@@ -128,11 +131,11 @@ def rise(scene: Scene, chosen: Deformable) -> int:
 def test_a_level_stays_within_its_budget(optimizer: str, limit: float, generator: torch.Generator) -> None:
     """Bytes a voxel with both images, and two more for rows and planes."""
     chosen = settings(optimizer, "mse", 2)
-    register_deformable(scene_of(20, generator), chosen, ops=OPS)
+    run_greedy(scene_of(20, generator), chosen, ops=OPS, affine=IDENTITY)
     before = speed_memory.settle()
     scene = scene_of(LARGE, generator)
     speed_memory.settle()
-    register_deformable(scene, chosen, ops=OPS)
+    run_greedy(scene, chosen, ops=OPS, affine=IDENTITY)
     most = speed_memory.peak()
     assert before is not None and most is not None
     assert (most - before) / LARGE**3 < limit + 2
@@ -142,7 +145,7 @@ def test_a_level_stays_within_its_budget(optimizer: str, limit: float, generator
 def test_whole_numbers_halve_the_images(generator: torch.Generator) -> None:
     scene = scene_of(LARGE, generator)
     held = [
-        sum(t.numel() * t.element_size() for t in (s.pair.fixed, s.pair.moving))
+        sum(t.numel() * t.element_size() for t in (s.fixed.data, s.moving.data))
         for s in (scene, stored(scene, "int16"))
     ]
     assert held[0] == 2 * held[1] == 8 * LARGE**3
@@ -154,16 +157,16 @@ from pathlib import Path
 import torch
 import warpfactor as wf
 from test_memory import LARGE, images
-from warpfactor.bench import speed_memory
+from warpfactor.bench.speed import memory as speed_memory
 
 place, generator = Path(sys.argv[1]), torch.Generator().manual_seed(0)
 short = {"linear.iterations": [1, 1, 1], "linear.starts": ["identity"], "deformable.iterations": [1, 1, 2]}
-wf.register(*images(24, generator), overrides=short).save(place / "small")
+wf.register(*images(24, generator), overrides=short).save(place / "small", report=False)
 for image, name in zip(images(LARGE, generator), ("fixed.nii.gz", "moving.nii.gz"), strict=True):
-    wf.write_image(image, place / name, rough=True)
+    wf.write_image(image, place / name)
 del image
 before = speed_memory.settle()
-wf.register(place / "fixed.nii.gz", place / "moving.nii.gz", overrides=short).save(place / "out")
+wf.register(place / "fixed.nii.gz", place / "moving.nii.gz", overrides=short).save(place / "out", report=False)
 print((speed_memory.peak() - before) / LARGE**3)
 """
 
@@ -178,7 +181,5 @@ def test_a_whole_run_stays_within_its_budget(tmp_path: Path) -> None:
     for turn in ("first", "second"):
         (tmp_path / turn).mkdir()
         command = [sys.executable, "-c", WHOLE_RUN, str(tmp_path / turn)]
-        done = subprocess.run(
-            command, cwd=Path(__file__).parents[1] / "helpers", capture_output=True, text=True, check=True
-        )
+        done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
     assert 40 < float(done.stdout) < 58

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 import warpfactor as wf
 from small import GRID, LINEAR, QUICK, image, pair
-from warpfactor.show.planes import middle, planes
+from warpfactor.geometry.planes import middle, planes
 from warpfactor.show.plot import compare
 
 SHAPE = (6, 8, 10)
@@ -31,7 +31,7 @@ def found(images):
 
 @pytest.fixture(scope="module")
 def saved(found, tmp_path_factory):
-    return wf.read_result(found.save(tmp_path_factory.mktemp("results") / "out"))
+    return wf.read_result(found.save(tmp_path_factory.mktemp("results") / "out", report=False))
 
 
 def drawn(figure):

@@ -6,22 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
 
 import warpfactor as wf
-from pages import FLAT, build, registered, write_images
-from small import LINEAR, QUICK, QUICK_OPTIONS, write_pair
-from warpfactor.checks.case import from_folder
-from warpfactor.cli import app as cli
+from pages import FLAT, registered, with_images, write_images
+from small import LINEAR, QUICK, write_pair
+from warpfactor.registration.case import case_of_folder
 from warpfactor.show.report.summary import read_facts
-
-RUNNER = CliRunner()
-
-
-def run(*arguments, code=0):
-    result = RUNNER.invoke(cli.app, [str(argument) for argument in arguments], catch_exceptions=False)
-    assert result.exit_code == code, result.output
-    return result
 
 
 def entries(folder):
@@ -45,23 +35,12 @@ def apart(tmp_path_factory):
 def test_images_that_do_not_overlap_at_first_have_a_report(apart, recipe):
     out = apart / recipe
     images = (apart / "fixed.nii.gz", apart / "moving.nii.gz")
-    done = run("register", *images, "-o", out, "--recipe", recipe)
-    assert "could not be made" not in done.stderr
+    wf.register(*images, recipe=recipe).save(out)
     assert entries(out)["stages"][0]["cost_before"] is None
     assert entries(out)["verdict"]["level"] == "green"
     assert "no overlap" in (out / "report.html").read_text(encoding="utf-8")
-    run("report", out)
-    assert "1 green" in run("summary", out, "-o", out / "summary.html").stdout
-
-
-def test_the_text_inf_of_older_results_is_understood(apart):
-    images = (apart / "fixed.nii.gz", apart / "moving.nii.gz")
-    out = wf.register(*images, recipe="rigid", overrides={"linear.iterations": [1, 1, 1]}).save(apart / "older")
-    text = (out / "result.json").read_text(encoding="utf-8")
-    (out / "result.json").write_text(text.replace('"cost_before": null', '"cost_before": "inf"'), encoding="utf-8")
-    assert entries(out)["stages"][0]["cost_before"] == "inf"
-    assert from_folder(out).entries["stages"][0]["cost_before"] is None
-    run("report", out)
+    assert wf.report.refresh(out).verdict.level == "green"
+    assert [row.level for row in wf.report.summarise([out], out / "summary.html")] == ["green"]
 
 
 @pytest.fixture
@@ -70,27 +49,24 @@ def saved(tmp_path):
     write_pair(tmp_path)
     found = wf.register(tmp_path / "fixed.nii.gz", str(tmp_path / "moving.nii.gz"), overrides=QUICK)
     for name in ("one", "two"):
-        found.save(tmp_path / "results" / name)
+        found.save(tmp_path / "results" / name, report=False)
     return tmp_path / "results"
 
 
 def test_a_folder_that_fails_does_not_stop_the_others(saved, monkeypatch):
-    made = wf.report.from_folder
+    made = wf.report.case_of_folder
 
     def fail(folder, **options):
         if folder.name == "one":
             raise ZeroDivisionError("no")
         return made(folder, **options)
 
-    monkeypatch.setattr(wf.report, "from_folder", fail)
-    done = run("summary", saved, "-o", saved / "summary.html")
-    assert "2 results, 1 red" in done.stdout
+    monkeypatch.setattr(wf.report, "case_of_folder", fail)
+    rows = wf.report.summarise([saved], saved / "summary.html")
+    assert [row.level for row in rows] == ["red", "green"]
     text = (saved / "summary.html").read_text(encoding="utf-8")
     assert "The report could not be made (ZeroDivisionError: no)" in text
     assert text.index('data-value="one"') < text.index('data-value="two"')
-    done = run("report", saved / "one", saved / "two", code=2)
-    assert "(ZeroDivisionError: no)" in done.stderr and "1 of 2 reports could not be made" in done.stderr
-    assert str(saved / "two" / "report.html") in done.stdout
 
 
 def test_results_saved_from_python_know_their_files(saved):
@@ -100,8 +76,8 @@ def test_results_saved_from_python_know_their_files(saved):
         "path_from_result": "../../fixed.nii.gz",
     }
     assert set(inputs) == {"fixed", "moving"}
-    assert not wf.report.rebuild(saved / "one").verdict.checks[0].name.startswith("Images")
-    run("summary", saved, "-o", saved / "summary.html")
+    assert "images" not in [check.code for check in wf.report.rebuild(saved / "one").verdict.checks]
+    wf.report.summarise([saved], saved / "summary.html")
     assert all(read_facts(saved / name)["figures"]["correlation"] is not None for name in ("one", "two"))
     assert "verdict" in entries(saved / "one"), "a report that is made later says so in result.json"
     assert entries(saved / "one")["files"]["report"] == "report.html"
@@ -111,29 +87,30 @@ def test_arrays_have_no_path(tmp_path):
     made = wf.phantom.phantom((1, 40, 44), displacement_vox=1.5)
     arrays = made.fixed[0].numpy(), made.moving[0].numpy()
     found = wf.register(*arrays, recipe="affine", overrides=LINEAR)
-    assert "inputs" not in entries(found.save(tmp_path / "out"))
+    assert "inputs" not in entries(found.save(tmp_path / "out", report=False))
 
 
 def test_a_page_is_not_replaced_by_one_that_shows_less(saved):
     place = saved / "one"
-    run("report", place)
+    wf.report.refresh(place)
     before = (place / "report.html").read_text(encoding="utf-8"), entries(place)
     (saved.parent / "moving.nii.gz").rename(saved.parent / "gone.nii.gz")
-    done = run("report", place, code=2)
-    assert "The moving image moving.nii.gz was not found" in done.stderr and "--force" in done.stderr
-    done = run("summary", saved, "-o", saved / "summary.html", "--rebuild")
-    assert "was left as it is" in done.stderr
+    with pytest.raises(wf.report.ImageNotFoundError, match=r"The moving image moving.nii.gz was not found.*--force"):
+        wf.report.refresh(place)
+    told = []
+    wf.report.summarise([saved], saved / "summary.html", rebuild=True, tell=told.append)
+    assert any("was not changed" in text for text in told)
     assert ((place / "report.html").read_text(encoding="utf-8"), entries(place)) == before
     assert "the next moving image" in before[0]
-    run("report", place, "--force")
+    wf.report.refresh(place, force=True)
     text = (place / "report.html").read_text(encoding="utf-8")
     assert text != before[0]
     assert "the next moving image" not in text, "there is none to choose"
     assert entries(place)["verdict"]["level"] == "amber"
-    run("report", place)
+    wf.report.refresh(place)
 
 
-def test_a_moving_mask_says_where_likeness_counts(tmp_path):
+def test_a_moving_mask_limits_where_similarity_is_measured(tmp_path):
     pair = registered()
     spoilt = pair.moving.data.clone()
     generator = torch.Generator().manual_seed(1)
@@ -142,22 +119,23 @@ def test_a_moving_mask_says_where_likeness_counts(tmp_path):
     mask[..., 17:] = 1
     moving = wf.Image(spoilt, pair.moving.grid, "moving")
     counts = wf.Image(mask, pair.moving.grid, "mask")
-    likeness = {}
+    found = {}
     for name, chosen in (("all", None), ("masked", counts)):
-        report = wf.report.build(pair.found, fixed=pair.fixed, moving=moving, moving_mask=chosen)
-        likeness[name] = {check.name: check for check in report.verdict.checks}
-    assert likeness["masked"]["Likeness"].level == "green"
-    assert likeness["masked"]["Overlap"].value == likeness["all"]["Overlap"].value, "what is masked is still there"
-    after = [float(likeness[name]["Likeness"].value.split()[-2]) for name in ("all", "masked")]
+        report = with_images(pair.found, moving=moving, moving_mask=chosen).report()
+        found[name] = {check.code: check for check in report.verdict.checks}
+    assert found["masked"]["similarity"].level == "green"
+    assert found["masked"]["overlap"].value == found["all"]["overlap"].value, "what is masked is still there"
+    after = [found[name]["similarity"].facts["correlation_after"] for name in ("all", "masked")]
     assert after[1] > after[0] + 0.1
 
 
-def test_the_command_remembers_the_moving_mask(tmp_path):
+def test_a_result_remembers_the_moving_mask(tmp_path):
     write_pair(tmp_path)
-    images = (tmp_path / "fixed.nii.gz", tmp_path / "moving.nii.gz", "--moving-mask", tmp_path / "mask.nii.gz")
-    run("register", *images, "-o", tmp_path / "out", *QUICK_OPTIONS)
+    images = (tmp_path / "fixed.nii.gz", tmp_path / "moving.nii.gz")
+    found = wf.register(*images, moving_mask=tmp_path / "mask.nii.gz", overrides=QUICK)
+    found.save(tmp_path / "out", report=False)
     assert entries(tmp_path / "out")["inputs"]["moving_mask"]["path_from_result"] == "../mask.nii.gz"
-    assert from_folder(tmp_path / "out").moving_mask is not None
+    assert case_of_folder(tmp_path / "out").moving_mask is not None
 
 
 def test_an_image_upside_down_gets_its_own_sentence():
@@ -165,7 +143,7 @@ def test_an_image_upside_down_gets_its_own_sentence():
     turn = np.diag([-1.0, -1.0, 1.0, 1.0])
     stages = (replace(pair.found.history[0], start="identity"), *pair.found.history[1:])
     found = replace(pair.found, affine=wf.Affine(turn @ pair.found.affine.matrix, "fixed", "moving"), history=stages)
-    (check,) = [check for check in build(pair, found).verdict.checks if check.name == "Turn"]
+    (check,) = [check for check in found.report().verdict.checks if check.code == "rotation"]
     assert check.level == "amber" and "degrees" in check.reason
     asked = replace(found, history=(replace(stages[0], start="given"), *stages[1:]))
-    assert "Turn" not in [check.name for check in build(pair, asked).verdict.checks]
+    assert "rotation" not in [check.code for check in asked.report().verdict.checks]

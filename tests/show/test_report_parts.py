@@ -1,4 +1,4 @@
-"""The parts of the report: which slices are shown and how they lie, sheets, likeness, regularity, charts."""
+"""The parts of a report: slices and their orientation, sheets, similarity, regularity, charts."""
 
 import base64
 import io
@@ -14,19 +14,22 @@ from PIL import Image as Picture
 import warpfactor as wf
 from geometries import GRIDS
 from pages import FLAT, registered
-from warpfactor.checks import likeness
-from warpfactor.checks.case import from_registration
-from warpfactor.checks.coarse import Region, sample, shrink
-from warpfactor.checks.likeness import local_correlation, shared_information
-from warpfactor.checks.pick import _own, at, nearest
-from warpfactor.checks.regularity import COARSE, SHOWN_LIMIT, jacobian_of, measure, return_of
-from warpfactor.checks.verdict import grade
+from warpfactor import kernels
+from warpfactor.checks import similarity
+from warpfactor.checks.coarse import ObjectMask, shrink
+from warpfactor.checks.limits import grade
+from warpfactor.checks.regularity import COARSE, SHOWN_LIMIT, inverse_error_of, jacobian_of, measure
+from warpfactor.checks.sampling import _own, at, nearest, sample
+from warpfactor.checks.similarity import local_correlation, shared_information
 from warpfactor.geometry.resample import resample_through
+from warpfactor.registration.case import case_of_result
 from warpfactor.show.report import charts
 from warpfactor.show.report.page import _iterations, _position
 from warpfactor.show.report.sheets import Stack, encode, layout
 from warpfactor.show.report.slices import SLICES, choose_planes
-from warpfactor.show.report.views import show
+from warpfactor.show.report.views import make_views
+
+OPS = kernels.select()
 
 
 def whole(grid):
@@ -79,10 +82,10 @@ def test_voxels_that_are_pixels_are_taken_as_they_are(name, generator):
         for mode in ("linear", "nearest"):
             place = still.on_grid(plane.grid)
             wanted = resample_through(image, place, mode=mode, outside=-1.0).data
-            assert torch.allclose(at(image, place, mode=mode, outside=-1.0), wanted, atol=1e-6)
+            assert torch.allclose(at(image, place, mode=mode, outside=-1.0, ops=OPS), wanted, atol=1e-6)
     two_rows = np.eye(4)
     two_rows[1, 3] = 2
-    moved = nearest(image, wf.Grid(grid.shape, grid.matrix @ two_rows, grid.ndim), outside=-1.0)
+    moved = nearest(image, wf.Grid(grid.shape, grid.matrix @ two_rows, grid.ndim), outside=-1.0, ops=OPS)
     assert torch.equal(moved[:, :, :-2], image.data[:, :, 2:]) and bool((moved[:, :, -2:] == -1).all())
 
 
@@ -109,16 +112,16 @@ def test_coarse_voxels_are_means_and_slices_stay_thin():
     grid = wf.Grid.from_spacing((24, 24, 24), 1.0)
     checks = torch.from_numpy(np.indices(grid.shape).sum(axis=0) % 2).float()[None]
     image = wf.Image(checks, grid)
-    assert torch.allclose(shrink(image, 1.5).data, torch.tensor(0.5), atol=0.2)
+    assert torch.allclose(shrink(image, 1.5, OPS).data, torch.tensor(0.5), atol=0.2)
     layers = wf.Image(torch.arange(24.0)[:, None, None].expand(1, 24, 24, 24).contiguous(), grid)
     planes = choose_planes(grid, np.array([[0, 0, 0], [23, 23, 23]]))
-    assert torch.equal(sample(layers, wf.Affine(), planes[0].grid, slices=True)[0, :, 5, 5], torch.arange(24.0))
+    assert torch.equal(sample(layers, wf.Affine(), planes[0].grid, OPS, slices=True)[0, :, 5, 5], torch.arange(24.0))
 
 
-def test_a_region_is_found_and_laid_over_the_voxels():
+def test_an_object_is_found_and_laid_over_the_voxels():
     data = torch.zeros((1, 40, 50, 60))
     data[0, 10:30, 5:45, 20:50] = 1 + torch.rand((20, 40, 30))
-    region = Region.of(wf.Image(data, wf.Grid.from_spacing((40, 50, 60), 1.0)), None)
+    region = ObjectMask.of(wf.Image(data, wf.Grid.from_spacing((40, 50, 60), 1.0)), None, OPS)
     assert np.abs(region.box() - [[10, 5, 20], [29, 44, 49]]).max() <= 2
     mask = region.planes(slice(0, 40))
     assert mask.shape == (40, 50, 60)
@@ -138,7 +141,7 @@ def test_every_slice_is_found_on_its_sheet(rng):
             assert np.abs(sheet[y : y + 11, x : x + 13] - slices[k]).max() <= tolerance
 
 
-def test_measures_of_likeness_do_not_mind_the_contrast(generator):
+def test_measures_of_similarity_do_not_depend_on_the_contrast(generator):
     image = torch.nn.functional.avg_pool3d(torch.rand((1, 40, 40, 40), generator=generator), 3, 1)[0]
     other = torch.nn.functional.avg_pool3d(torch.rand((1, 40, 40, 40), generator=generator), 3, 1)[0]
     everywhere = torch.ones_like(image, dtype=torch.bool)
@@ -146,32 +149,32 @@ def test_measures_of_likeness_do_not_mind_the_contrast(generator):
     assert shared_information(image.ravel().numpy(), image.ravel().numpy()) == pytest.approx(1)
     assert shared_information(image.ravel().numpy(), -image.ravel().numpy()) > 0.8
     assert shared_information(image.ravel().numpy(), other.ravel().numpy()) < 0.02
-    assert local_correlation(image, -2 * image, everywhere) > 0.97
-    assert local_correlation(image, other, everywhere) < 0.2
+    assert local_correlation(image, -2 * image, everywhere, OPS) > 0.97
+    assert local_correlation(image, other, everywhere, OPS) < 0.2
 
 
 @pytest.mark.parametrize("mirrored", [False, True])
 def test_a_straight_fit_is_made_only_if_a_mirrored_one_looks_better(mirrored, monkeypatch):
     pair = registered(mirrored=mirrored)
-    case = from_registration(pair.found, fixed=pair.fixed, moving=pair.moving)
-    fits, fit = [], likeness._fit
-    monkeypatch.setattr(likeness, "_fit", lambda *given: fits.append(given) or fit(*given))
-    gain = likeness._mirror_gain(case, "lncc", "mirror")
+    case = case_of_result(pair.found)
+    fits, fit = [], similarity._fit
+    monkeypatch.setattr(similarity, "_fit", lambda *given: fits.append(given) or fit(*given))
+    gain = similarity._mirror_gain(case, "lncc", "mirror", OPS)
     assert (len(fits), grade(gain, "mirror") != "green") == ((2, True) if mirrored else (1, False))
 
 
-def test_only_likeness_that_is_shown_has_a_correlation():
+def test_only_similarity_that_is_shown_has_a_correlation():
     pair = registered()
-    found = likeness.align(from_registration(pair.found, fixed=pair.fixed, moving=pair.moving))
+    found = similarity.align(case_of_result(pair.found), OPS)
     assert found.after.correlation > found.before.correlation > 0
-    assert all(math.isnan(part.correlation) for part in (found.chance, found.affine, found.fresh))
+    assert all(math.isnan(part.correlation) for part in (found.chance, found.affine))
 
 
 def test_regularity_agrees_with_the_figures_of_the_registration():
     pair = registered()
-    case = from_registration(pair.found, fixed=pair.fixed, moving=pair.moving)
-    region = Region.of(pair.fixed, None)
-    found = measure(case, region, jacobian_of(case.warp), return_of(case))
+    case = case_of_result(pair.found)
+    region = ObjectMask.of(pair.fixed, None, OPS)
+    found = measure(case, region, jacobian_of(case.warp, OPS), inverse_error_of(case))
     figures = pair.found.figures.warp
     assert found.folded == figures.jacobian.folded_count == 0
     assert found.sd_log == figures.jacobian_foreground.sd_log
@@ -179,7 +182,7 @@ def test_regularity_agrees_with_the_figures_of_the_registration():
     assert found.displacement_mm == pytest.approx(figures.displacement_mm)
     assert found.inverse_vox == pytest.approx(figures.there_and_back_vox)
     other = replace(case, warp=wf.Warp(1.2 * case.warp.displacement, case.fixed_grid, "fixed", "fixed"))
-    stretched = measure(other, region, jacobian_of(other.warp), return_of(other))
+    stretched = measure(other, region, jacobian_of(other.warp, OPS), inverse_error_of(other))
     assert stretched.sd_log == pytest.approx(1.2 * found.sd_log, rel=0.15), "of the warp that is there"
     assert stretched.displacement_mm.max == pytest.approx(1.2 * found.displacement_mm.max, rel=1e-5)
     assert stretched.inverse_vox.mean > 2 * found.inverse_vox.mean
@@ -190,12 +193,14 @@ def test_regularity_agrees_with_the_figures_of_the_registration():
 
 def test_the_error_of_an_inverse_is_shown_where_it_is():
     pair = registered()
-    case = from_registration(pair.found, fixed=pair.fixed, moving=pair.moving)
+    case = case_of_result(pair.found)
     wrong = case.inverse_warp.displacement.clone()
     wrong[2, :, :, :16] += 1.5
     case = replace(case, inverse_warp=replace(case.inverse_warp, displacement=wrong))
-    back = return_of(case)
-    shown = show(case, Region.whole(case.fixed_grid), jacobian_of(case.warp), back.errors_mm).maps["error"]
+    back = inverse_error_of(case)
+    shown = make_views(case, ObjectMask.whole(case.fixed_grid), jacobian_of(case.warp, OPS), back.errors_mm).maps[
+        "error"
+    ]
     assert shown.high == pytest.approx(1.5 * 2.0, rel=0.1), "in mm"
     slices = shown.stack.slices[0].astype(int)
     assert slices[:, 10:-10, 2:10].mean() > 200 > 30 > slices[:, 10:-10, -10:-2].mean()
@@ -208,9 +213,15 @@ def test_maps_show_what_the_warp_does():
     field = torch.zeros((3, *grid.shape))
     field[2] = 0.5 * torch.arange(24.0)  # x -> 1.5 x: every volume grows by a half
     found = wf.register(data[0].numpy(), data[0].numpy(), recipe="rigid", overrides={"linear.iterations": [1, 1, 1]})
-    case = from_registration(found, fixed=wf.Image(data, grid), moving=wf.Image(data, grid))
-    case = replace(case, warp=wf.Warp(field, grid, "fixed", "fixed"), fixed_grid=grid)
-    views = show(case, Region.whole(grid), jacobian_of(case.warp), None)
+    case = case_of_result(found)
+    case = replace(
+        case,
+        fixed=wf.Image(data, grid),
+        moving=wf.Image(data, grid),
+        warp=wf.Warp(field, grid, "fixed", "fixed"),
+        fixed_grid=grid,
+    )
+    views = make_views(case, ObjectMask.whole(grid), jacobian_of(case.warp, OPS), None)
     shown = views.maps["jacobian"]
     level = views.maps["jacobian"].stack.slices[0][:, 3:-3, 3:-3]
     assert np.allclose(level / 255 * (shown.high - shown.low) + shown.low, math.log2(1.5), atol=0.02)
@@ -225,7 +236,7 @@ def test_maps_show_what_the_warp_does():
 def test_charts_are_well_formed(shape):
     pair = registered() if shape is None else registered(shape)
     for stage in pair.found.to_dict()["stages"]:
-        tree = ET.fromstring(charts.course(stage))
+        tree = ET.fromstring(charts.convergence(stage))
         crosses = [part for part in tree.iter() if part.get("class") == "rejected"]
         assert len(crosses) == stage["history"]["accepted"].count(False)
         assert tree.get("role") == "img" and "steps tried" in tree.get("aria-label")
@@ -235,13 +246,13 @@ def test_charts_are_well_formed(shape):
     assert any("12 folded" in (part.text or "") for part in tree.iter())
     assert not any(part.get("class") == "fold" for part in ET.fromstring(charts.jacobian_histogram(counts, 0)).iter())
     ET.fromstring(charts.spread([0.2, 0.9, 0.5], "Dice", top=1.0))
-    assert charts.course({"history": {}, "name": "affine"}) == ""
+    assert charts.convergence({"history": {}, "name": "affine"}) == ""
 
 
 def test_the_finest_level_has_its_name_however_short_it_is():
     levels = [4.0] * 60 + [2.0] * 30 + [1.0] * 4
     history = {"level": levels, "cost": [0.5] * 94, "accepted": [True] * 94, "damping": [1.0] * 94}
-    tree = ET.fromstring(charts.course({"history": history, "name": "deformable"}))
+    tree = ET.fromstring(charts.convergence({"history": history, "name": "deformable"}))
     places = {part.text: float(part.get("x")) for part in tree.iter() if (part.text or "").startswith("level")}
     assert list(places) == ["level 4", "level 2", "level 1"]
     assert places["level 1"] - places["level 2"] > charts.LETTER * len("level 1")
@@ -265,6 +276,6 @@ def test_iterations_are_counted_as_a_run_tells_them():
 
 def test_charts_bear_strange_histories():
     history = {"level": [1, 1], "cost": [None, 1e9], "accepted": [False, True], "damping": [0.0, 1e-6]}
-    ET.fromstring(charts.course({"history": history, "name": "deformable"}))
+    ET.fromstring(charts.convergence({"history": history, "name": "deformable"}))
     history = {"level": [2, 2, 1], "cost": [0.5, 0.5, 0.5], "accepted": [False] * 3, "damping": [None, None, None]}
-    ET.fromstring(charts.course({"history": history, "name": "deformable"}))
+    ET.fromstring(charts.convergence({"history": history, "name": "deformable"}))

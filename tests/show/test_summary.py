@@ -3,24 +3,20 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 import warpfactor as wf
 from pages import registered, shifted, write_images
-from warpfactor.cli import app as cli
-from warpfactor.show.report import inputs_entry
-from warpfactor.show.report.summary import Row, outliers, read_facts, render_summary
-
-RUNNER = CliRunner()
+from warpfactor.show.report.summary import SummaryRow as Row
+from warpfactor.show.report.summary import outliers, read_facts, render_summary
 
 
-def run(*arguments, code=0):
-    result = RUNNER.invoke(cli.app, [str(argument) for argument in arguments], catch_exceptions=False)
-    assert result.exit_code == code, result.output
-    return result
+def levels(*arguments, **options):
+    """The levels of a summary, by name of the result."""
+    return {row.folder.name: row.level for row in wf.report.summarise(*arguments, **options)}
 
 
 def facts(level="green", **figures):
@@ -35,9 +31,8 @@ def cohort(tmp_path_factory):
     pair = registered()
     write_images(pair, place)
     for name, found in (("good", pair.found), ("bad", shifted(pair.found))):
-        inputs = inputs_entry(place / name, fixed=place / "fixed.nii.gz", moving=place / "moving.nii.gz")
-        found.save(place / name, extra={"inputs": inputs})
-    wf.report.rebuild(place / "good").save(place / "good" / "report.html")
+        sources = {"fixed": place / "fixed.nii.gz", "moving": place / "moving.nii.gz"}
+        replace(found, run=replace(found.run, sources=sources)).save(place / name, report=name == "good")
     (place / "damaged").mkdir()
     (place / "damaged" / "result.json").write_text("{")
     return place
@@ -45,10 +40,9 @@ def cohort(tmp_path_factory):
 
 def test_one_page_over_many_results_worst_first(cohort, tmp_path):
     page = tmp_path / "deep" / "summary.html"
-    done = run("summary", cohort, "-o", page)
-    assert f"making the report of {cohort / 'bad'}" in done.stderr
-    assert str(cohort / "good") not in done.stderr, "its report is there already"
-    assert "3 results, 2 red, 0 amber, 1 green" in done.stdout
+    told = []
+    assert levels([cohort], page, tell=told.append) == {"good": "green", "bad": "red", "damaged": "red"}
+    assert told == [f"making the report of {cohort / 'bad'}"], "the other one is there already"
     text = page.read_text(encoding="utf-8")
     names = re.findall(r'class="name" data-value="(\w+)"', text)
     assert names[-1] == "good" and set(names) == {"good", "bad", "damaged"}
@@ -59,7 +53,7 @@ def test_one_page_over_many_results_worst_first(cohort, tmp_path):
         assert target == (cohort / name / "report.html").resolve()
         assert target.is_file()
     assert text.count("data:image/jpeg") == 2
-    assert "The affine looks wrong" in text or "hardly more alike" in text
+    assert "The affine looks wrong" in text or "hardly more similar" in text
     assert "is damaged" in text
     assert "https://" not in text and "http://" not in text
 
@@ -68,15 +62,17 @@ def test_a_damaged_result_is_not_green_because_its_report_was(cohort, tmp_path):
     folder = tmp_path / "results" / "sub"
     shutil.copytree(cohort / "good", folder)
     (folder / "result.json").write_text("{")
-    assert "1 result, 1 red, 0 amber, 0 green" in run("summary", folder, "-o", tmp_path / "s.html").stdout
+    assert levels([folder], tmp_path / "s.html") == {"sub": "red"}
     assert "result.json: is damaged" in (tmp_path / "s.html").read_text(encoding="utf-8")
 
 
 def test_it_is_not_overwritten_and_needs_results(cohort, tmp_path):
     (tmp_path / "summary.html").write_text("mine")
-    assert "exists already" in run("summary", cohort, "-o", tmp_path / "summary.html", code=2).stderr
+    with pytest.raises(wf.FileError, match="exists already"):
+        wf.report.summarise([cohort], tmp_path / "summary.html")
     assert (tmp_path / "summary.html").read_text(encoding="utf-8") == "mine"
-    assert "holds no result" in run("summary", tmp_path, "-o", tmp_path / "other.html", code=2).stderr
+    with pytest.raises(wf.FileError, match="contains no result"):
+        wf.report.summarise([tmp_path], tmp_path / "other.html")
 
 
 def test_rebuild_makes_reports_again(cohort, tmp_path):
@@ -84,8 +80,8 @@ def test_rebuild_makes_reports_again(cohort, tmp_path):
     report.write_text(
         report.read_text(encoding="utf-8").replace('"level":"green"', '"level":"amber"'), encoding="utf-8"
     )
-    assert "1 amber" in run("summary", cohort / "good", "-o", tmp_path / "a.html").stdout
-    assert "1 green" in run("summary", cohort / "good", "-o", tmp_path / "b.html", "--rebuild").stdout
+    assert levels([cohort / "good"], tmp_path / "a.html") == {"good": "amber"}
+    assert levels([cohort / "good"], tmp_path / "b.html", rebuild=True) == {"good": "green"}
 
 
 def test_facts_are_read_from_the_page(cohort):
@@ -113,7 +109,7 @@ def test_a_tight_group_has_no_outliers_and_doubtful_checks_are_marked():
     rows = [Row(Path(f"r{i}"), facts(inverse_vox=v)) for i, v in enumerate((0.11, 0.12, 0.12, 0.13, 0.14, 0.17))]
     assert outliers(rows) == [{}] * 6
     bad = facts("red", correlation=0.3, sd_log=0.5)
-    bad["verdict"]["checks"] = [{"name": "Likeness", "level": "red"}, {"name": "Regularity", "level": "green"}]
+    bad["verdict"]["checks"] = [{"code": "similarity", "level": "red"}, {"code": "regularity", "level": "green"}]
     text = render_summary([*rows, Row(Path("bad"), bad)], "summary.html")
     assert re.findall(r'title="its check is not green">([\d.]+)<', text) == ["0.30"]
     assert text.count('class="number outlier"') == 1

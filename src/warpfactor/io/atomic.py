@@ -45,7 +45,7 @@ def check_free(path: str | Path, *, force: bool) -> None:
     if final.is_dir():
         raise FileError(f"{final}: is a folder; give the name of a file.")
     if final.exists() and not force:
-        raise FileError(f"{final}: exists already; remove it, choose another name, or overwrite it with force=True.")
+        raise FileError(f"{final}: exists already; remove it, choose another name, or overwrite it with force=True (--force).")
     check_place(final)
 
 

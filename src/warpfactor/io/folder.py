@@ -51,7 +51,7 @@ def check_folder(path: str | Path, *, force: bool) -> None:
     if final.exists() and not final.is_dir():
         raise FileError(f"{final}: is a file; give the name of a folder.")
     if final.is_dir() and any(final.iterdir()) and not force:
-        raise FileError(f"{final}: the folder is not empty; choose another one, or overwrite it with force=True.")
+        raise FileError(f"{final}: the folder is not empty; choose another one, or overwrite it with force=True (--force).")
     check_place(final)
     if final.is_dir():
         check_writable(final, final)

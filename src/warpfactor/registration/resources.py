@@ -66,13 +66,10 @@ def checked_device(name: str | torch.device) -> torch.device:
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
-    except (
-        RuntimeError,
-        AssertionError,
-        NotImplementedError,
-    ) as error:  # AssertionError: PyTorch was built without this device
+    except (RuntimeError, AssertionError, NotImplementedError) as error:  # an assertion if PyTorch was built without it
+        reason = str(error).splitlines()[0]
         raise InputError(
-            f"Device {str(name)!r} cannot be used here ({str(error).splitlines()[0]}); `warpfactor info` lists the devices."
+            f"Device {str(name)!r} cannot be used here ({reason}); `warpfactor info` lists the devices."
         ) from error
     return device
 

@@ -1,4 +1,4 @@
-"""Files that are hardly what was meant are told from those that are; real images raise no alarm."""
+"""Inputs that are probably not what was meant cause notices; real images cause none."""
 
 import re
 import warnings
@@ -10,8 +10,16 @@ from PIL import Image as Picture
 
 import warpfactor as wf
 from small import GRID, image, pair
-from warpfactor.checks.inputs import looks_like_labels, warn_of_image_as_mask, warn_of_labels, warn_of_sizes
+from warpfactor.checks.inputs import (
+    check_images,
+    check_landmarks,
+    check_mask,
+    check_points,
+    check_space,
+    looks_like_labels,
+)
 from warpfactor.registration import inputs
+from warpfactor.show.wording import sentence
 
 MADE = pair()
 PICTURE = image((124 * MADE.fixed).round(), name="picture")
@@ -29,28 +37,63 @@ def test_whole_numbers_that_vary_are_no_labels(generator):
 
 def test_a_label_map_among_two_images_is_noticed(generator):
     other = image(torch.rand(GRID.shape, generator=generator), name="other")
-    with pytest.warns(UserWarning, match=r"^labels looks like a label map, not like an image; register"):
-        warn_of_labels(other, LABELS)
-    warn_of_labels(LABELS, LABELS)
-    warn_of_labels(other, other)
+    (notice,) = check_images(other, LABELS)
+    assert (notice.code, notice.facts) == ("labels_as_image", {"name": "labels"})
+    assert sentence(notice).startswith("labels looks like a label map, not like an image; register")
+    assert not list(check_images(LABELS, LABELS))
+    assert not list(check_images(other, other))
 
 
 def test_an_image_as_mask_is_noticed(generator):
     noise = torch.rand(GRID.shape, generator=generator)
-    with pytest.warns(UserWarning, match=r"^noise looks like an image, not like a mask; .* 100 % of it"):
-        warn_of_image_as_mask("noise", noise)
+    (notice,) = check_mask("noise", noise)
+    assert notice.code == "image_as_mask"
+    assert re.match(r"noise looks like an image, not like a mask; .* 100 % of them", sentence(notice))
     soft = torch.nn.functional.avg_pool3d(MADE.mask[None].float(), 3, 1, 1)[0]
     for mask in (MADE.mask.byte(), MADE.fixed_labels, soft, torch.ones(GRID.shape), (noise > 0.9).byte()):
-        warn_of_image_as_mask("mask", mask)
+        assert not list(check_mask("mask", mask))
 
 
 def test_lengths_that_differ_by_inches_are_noticed():
     small, large = (wf.Image.from_array(np.zeros((40, 50)), size, name=f"{size} mm") for size in (0.0847, 1.0))
     text = "1.0 mm is 50 mm long and 0.0847 mm 4.23 mm; check the spacing of both"
     for images in ((small, large), (large, small)):
-        with pytest.warns(UserWarning, match=f"^{re.escape(text)}"):
-            warn_of_sizes(*images)
-    warn_of_sizes(large, wf.Image.from_array(np.zeros((20, 10)), 1.0))
+        (notice,) = check_images(*images)
+        assert notice.code == "sizes_differ"
+        assert sentence(notice).startswith(text)
+    assert not list(check_images(large, wf.Image.from_array(np.zeros((20, 10)), 1.0)))
+
+
+def test_points_outside_their_image_are_noticed():
+    inside, outside = GRID.index_to_world([[5.0, 6.0, 7.0]]), np.array([[500.0, 0.0, 0.0]])
+    assert not list(check_points("a.csv", inside, GRID, "fixed", ras=False))
+    assert not list(check_points("a.csv", outside, None, "fixed", ras=False)), "the grid is not known"
+    (notice,) = check_points("a.csv", np.r_[inside, outside], GRID, "fixed", ras=False)
+    assert notice.code == "points_outside"
+    assert sentence(notice).startswith("a.csv: 1 of 2 points lie outside the fixed image; check whether they are RAS")
+
+
+@pytest.mark.parametrize("better", ["swapped", "ras"])
+def test_landmarks_that_fit_another_reading_are_noticed(better):
+    shift = np.eye(4)
+    shift[:3, 3] = (10.0, 4.0, 6.0)
+    fixed = np.array([[10.0, 20.0, 30.0], [15.0, 30.0, 35.0]])
+    moving = fixed + shift[:3, 3]
+    sign = np.array([-1.0, -1.0, 1.0])
+    given = {"swapped": (moving, fixed), "ras": (fixed * sign, moving * sign)}[better]
+    assert not list(check_landmarks("a.csv", wf.io.Landmarks(fixed, moving), wf.Affine(shift), ras=False))
+    (notice,) = check_landmarks("a.csv", wf.io.Landmarks(*given), wf.Affine(shift), ras=False)
+    assert (notice.code, notice.facts["better"]) == ("landmarks_misread", better)
+    assert "but 0.00 mm" in sentence(notice)
+
+
+def test_images_of_the_wrong_space_are_noticed():
+    other = wf.Grid.from_spacing((10, 12, 14))
+    far = wf.Grid(GRID.shape, np.block([[np.eye(3), np.full((3, 1), 900.0)], [np.zeros((1, 3)), np.eye(1)]]))
+    assert not list(check_space("a.nii", GRID, GRID, other, "fixed"))
+    assert not list(check_space("a.nii", far, None, other, "fixed")), "the grids are not known"
+    assert [notice.code for notice in check_space("a.nii", other, GRID, other, "fixed")] == ["in_target_space"]
+    assert [notice.code for notice in check_space("a.nii", far, GRID, other, "fixed")] == ["outside_source_space"]
 
 
 def test_files_are_checked_and_arrays_are_not(tmp_path, generator):
@@ -62,7 +105,7 @@ def test_files_are_checked_and_arrays_are_not(tmp_path, generator):
         inputs.load_pair(*files)
     inputs.load_pair(*(wf.read_image(path) for path in files))
     with pytest.warns(UserWarning, match="noise.nii.gz looks like an image"):
-        wf.io.read_mask(files[0])
+        inputs.load_mask(files[0], noise)
 
 
 def test_real_files_raise_no_alarm(data_dir):
@@ -84,7 +127,7 @@ def test_real_files_raise_no_alarm(data_dir):
             inputs.load_pair(data_dir / folder / fixed, data_dir / folder / moving)
             assert not looks_like_labels(wf.read_image(data_dir / folder / fixed))
             if labels:
-                wf.io.read_mask(data_dir / folder / labels)
+                inputs.load_mask(data_dir / folder / labels, wf.read_image(data_dir / folder / labels))
                 assert looks_like_labels(wf.read_image(data_dir / folder / labels))
 
 

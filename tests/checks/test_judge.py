@@ -1,0 +1,236 @@
+"""The checks of a result one by one: their limits, their facts, and what they advise."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import warpfactor as wf
+from pages import FLAT, registered, with_images
+from warpfactor.checks import judge as checks
+from warpfactor.checks.alignment import GIVEN
+from warpfactor.checks.coarse import ObjectMask
+from warpfactor.checks.limits import LIMITS, grade
+from warpfactor.checks.similarity import Alignment, Similarity, align
+from warpfactor.errors import Notice
+from warpfactor.registration.case import case_of_result
+from warpfactor.show.verdict import Verdict, WordedCheck
+
+POOR = {"stage": "affine", "metric": "lncc", "cost": 0.7, "rotation_degrees": None}
+NOTICES = [{"code": "poor_alignment", "facts": POOR}]
+
+
+def case_of(pair, *, mask=None, **entries):
+    return case_of_result(with_images(pair.found, fixed_mask=mask), entries)
+
+
+def judged(pair, **entries):
+    return Verdict.of(checks.judge(case_of(pair, **entries), None, None, object_mm=100.0))
+
+
+def test_convergence_and_scores_count():
+    pair = registered()
+    stages = pair.found.to_dict()["stages"]
+    left_out = [*stages[:-1], {**stages[-1], "kept": False, "cost_before": 0.3}]
+    count = len(stages[-1]["history"]["cost"])
+    faster = {"level": [1] * count, "cost": (1 - np.linspace(0, 1, count) ** 2).tolist(), "accepted": [True] * count}
+    falling = [*stages[:-1], {**stages[-1], "history": faster}]
+    for entries, name, level in (
+        ({"interrupted": True}, "convergence", "red"),
+        ({"stages": left_out}, "convergence", "amber"),
+        ({"stages": falling}, "convergence", "amber"),
+        ({"notices": NOTICES}, "linear_stage", "amber"),
+        ({"notices": [{"code": "missing_part", "facts": {"side": "fixed", "share": 0.1}}]}, "notice", "amber"),
+        ({"labels": {"dice_mean_before": 0.6, "dice_mean_after": 0.3}}, "labels", "red"),
+        ({"labels": {"dice_mean_before": 0.6, "dice_mean_after": 0.58}}, "labels", "amber"),
+        ({"landmarks": distances(2.0, 5.0)}, "landmarks", "red"),
+        ({"figures": {"affine_volume_ratio_moving_to_fixed": -1.0}}, "scale", "red"),
+        ({"figures": {"affine_volume_ratio_moving_to_fixed": 0.4}}, "scale", "amber"),
+    ):
+        verdict = judged(pair, **entries)
+        (check,) = [c for c in verdict.checks if c.code == name]
+        assert check.level == level == verdict.level
+        assert check.reason and check.advice, "what is not green says why, and what to do"
+    assert judged(pair).level == "green"
+
+
+def test_a_warp_between_images_that_agree_may_be_left_out():
+    check = convergence(registered(), kept=False, cost_before=1e-8)
+    assert (check.level, "aligned before the warp" in check.value) == ("green", True)
+
+
+def distances(before, after):
+    return {"before_mm": {"mean": before}, "after_mm": {"mean": after}}
+
+
+def overlaps(before, *after):
+    per_label = {str(number): score for number, score in enumerate(after)}
+    return {"dice_mean_before": before, "dice_mean_after": np.mean(after), "dice_per_label_after": per_label}
+
+
+@pytest.mark.parametrize(
+    ("labels", "level", "reason"),
+    [
+        (overlaps(0.0, 0.0, 0.0), "red", "hardly overlap (mean Dice 0.00). Only 0 of 2 labels"),
+        (overlaps(0.01, 0.02, 0.04, 0.0, 0.0, 0.0), "red", "Only 2 of 5 labels overlap at all"),
+        (overlaps(0.1, 0.9, 0.0, 0.0), "amber", "Only 1 of 3 labels overlap at all"),
+        (overlaps(0.1, 0.15, 0.15), "amber", "hardly overlap"),
+        (overlaps(0.3, 0.6, 0.5, 0.0), "green", ""),
+    ],
+    ids=["none", "by chance", "one in common", "little", "slices"],
+)
+def test_labels_that_hardly_meet_are_not_green(labels, level, reason):
+    check = judged(registered(), labels=labels).checks[-1]
+    assert (check.code, check.level) == ("labels", level)
+    assert reason in check.reason
+    assert bool(check.reason) == bool(check.advice) == (level != "green")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "level"),
+    [(35.0, 1.4, "green"), (35.0, 3.0, "green"), (35.0, 12.0, "amber"), (90.0, 30.0, "red"), (2.0, 2.2, "amber")],
+)
+def test_landmarks_that_stay_far_apart_are_not_green(before, after, level):
+    check = judged(registered(), landmarks=distances(before, after)).checks[-1]
+    assert (check.code, check.level) == ("landmarks", level), "the object counts as 160 mm: 80 voxels of 2 mm"
+
+
+@pytest.mark.parametrize(("further", "level"), [(2, "green"), (5, "amber"), (30, "red")])
+def test_landmarks_that_get_worse_are_counted(further, level):
+    """The mean may fall while some go the wrong way."""
+    landmarks = {**distances(15.0, 3.0), "further": further, "count": 52}
+    landmarks["after_mm"]["max"] = 40.0
+    check = judged(registered(), landmarks=landmarks).checks[-1]
+    assert (check.code, check.level) == ("landmarks", level)
+    assert "40.0 mm at most" in check.value
+    assert (f"{further} of 52" in check.reason) == (level != "green")
+
+
+@pytest.mark.parametrize(("ratio", "level"), [(1.2, "green"), (1.5, "amber"), (1 / 1.5, "amber"), (1.84, "red")])
+def test_a_change_of_size_counts_more_if_the_images_are_not_similar(ratio, level):
+    figures = {"affine_volume_ratio_moving_to_fixed": ratio}
+    doubtful = {c.code: c for c in judged(registered(), figures=figures, notices=NOTICES).checks}
+    assert doubtful["scale"].level == level
+    assert ("has a skull" in doubtful["scale"].advice) == (level != "green")
+    assert judged(registered(), figures=figures).level == ("amber" if level == "red" else "green")
+
+
+def low(case):
+    """The words of checks of a case that are not green, by code."""
+    options = checks._options(case)
+    scale = {"ratio": 1.5, **options}
+    similarity = {"correlation_before": None, "correlation_after": 0.1, "over_chance": 1.0, "problems": ["chance"]}
+    found = (
+        checks.Check("linear_stage", "amber", "poor", {"notice": NOTICES[0], **options}),
+        checks.Check("similarity", "red", "measured", {**similarity, **options}),
+        checks.Check("overlap", "red", "measured", {"coverage": 0.1, **options}),
+        checks.Check("scale", "red", "dissimilar", scale),
+        checks.Check("affine", "red", "wrong", {"better": "search", "compensated": False, **options}),
+    )
+    return {check.code: WordedCheck.of(check).advice for check in found}
+
+
+def test_nothing_is_advised_that_was_given():
+    pair = registered()
+    mask = wf.Image((pair.fixed_labels.data > 0).to(torch.uint8), pair.fixed.grid, "mask")
+    stages = pair.found.to_dict()["stages"]
+    given = [{**stages[0], "start": GIVEN}, *stages[1:]]
+    for case, masks, initial in (
+        (case_of(pair), True, "a rough initial transform"),
+        (case_of(pair, mask=mask), False, "a rough initial transform"),
+        (case_of(pair, inputs={"moving_mask": {}}), False, "a rough initial transform"),
+        (case_of(pair, stages=given), True, "without an initial transform"),
+    ):
+        advice = low(case)
+        assert initial in advice.pop("affine")
+        assert all(("mask" in text) == masks for text in advice.values())
+    assert "skull" in low(case_of(pair))["linear_stage"]
+    assert "skull" not in low(case_of(registered(FLAT)))["linear_stage"]
+    assert "multimodal" not in low(case_of(registered((40, 44, 40), "t2", "multimodal")))["similarity"]
+
+
+def test_an_affine_without_linear_stages_was_given():
+    pair = registered()
+    case = case_of(pair, stages=pair.found.to_dict()["stages"][1:])
+    assert checks.initial_given(case)
+    assert not checks.initial_given(replace(case, affine=wf.Affine()))
+
+
+def test_a_second_search_is_made_only_where_the_linear_stage_leaves_a_doubt():
+    """The stage tried every start by itself, its affine is in place, and the images are far beyond chance."""
+    pair = registered()
+    case = case_of(pair)
+    assert align(case, case.ops).fresh is None
+    stages = pair.found.to_dict()["stages"]
+    given = replace(case, entries={**case.entries, "stages": [{**stages[0], "start": GIVEN}, *stages[1:]]})
+    few = replace(
+        case, entries={**case.entries, "stages": [{**stages[0], "start_costs": {"identity": 1}}, *stages[1:]]}
+    )
+    moved = pair.found.affine.matrix.copy()
+    moved[0, 3] += 1.0
+    other = replace(case, affine=wf.Affine(moved, "fixed", "moving"))
+    for doubtful in (given, few, other):
+        assert align(doubtful, case.ops).fresh is not None
+
+
+def test_the_size_of_an_object_is_that_of_its_box():
+    mask = np.zeros((1, 4, 5), dtype=bool)
+    mask[0, 1:4, 0:4] = True
+    grid = wf.Grid.from_spacing((4, 5), 2.0)
+    assert ObjectMask(grid.shape, mask).size_mm(grid) == pytest.approx(10.0)
+
+
+def convergence(pair, **changes):
+    stages = pair.found.to_dict()["stages"]
+    verdict = judged(pair, stages=[*stages[:-1], {**stages[-1], **changes}])
+    return next(check for check in verdict.checks if check.code == "convergence")
+
+
+def test_settled_is_said_only_of_what_has_settled():
+    pair = registered()
+    assert convergence(pair).value == "the cost had nearly stopped falling", "it ran to its limits"
+    assert convergence(pair, levels=[[1.0, "stalled"]], ending="stalled").value == "the cost had settled"
+    few = {"level": [1.0] * 3, "cost": [0.5, 0.4, 0.3], "accepted": [True] * 3}
+    assert convergence(pair, history=few).level == "grey"
+    assert "too few steps" in convergence(pair, history=few).value
+
+
+def test_more_iterations_are_advised_for_the_stage_that_needs_them():
+    falling = {"level": [1] * 20, "cost": (1 - np.linspace(0, 1, 20) ** 2).tolist(), "accepted": [True] * 20}
+    assert "accurate" in convergence(registered(), history=falling).advice
+    assert "linear.iterations" in convergence(registered(), name="affine", history=falling).advice
+
+
+def test_problems_come_first_in_the_sentence():
+    verdict = judged(registered(), notices=NOTICES)
+    assert verdict.sentence.startswith("the images are not very similar after the linear stage; ")
+    (check,) = verdict.problems
+    assert check.reason.startswith("After the affine stage the images are not very similar (LNCC cost 0.70;")
+    assert "masks or an initial transform" in check.advice
+
+
+def test_a_warp_compensates_for_an_affine_only_if_it_is_sound():
+    good, poor = Similarity(1.0, 0.5, 0.8), Similarity(1.0, 0.1, 0.2)
+    alignment = Alignment(before=poor, affine=poor, after=good, chance=poor, fresh=replace(good, information=0.3))
+    for warp, level, compensated in (("green", "amber", True), ("amber", "amber", False), ("red", "red", False)):
+        check = checks._affine(case_of(registered()), alignment, poor, warp)
+        assert (check.level, check.facts["compensated"]) == (level, compensated)
+        assert ("compensated for it" in WordedCheck.of(check).reason) == compensated
+
+
+def test_an_image_that_is_not_available_is_a_check():
+    notice = Notice("image_not_found", {"side": "fixed", "name": "a.nii"})
+    case = replace(case_of(registered()), missing={"fixed": notice})
+    verdict = Verdict.of(checks.judge(case, None, None))
+    (check,) = [check for check in verdict.checks if check.code == "images"]
+    assert (check.level, check.finding) == ("amber", "image_not_found")
+    assert "a.nii was not found" in check.reason
+
+
+def test_limits_are_ordered_and_say_where_they_come_from():
+    for name, limit in LIMITS.items():
+        assert limit.reason, name
+        assert grade(limit.amber, name, low_is_bad=limit.red < limit.amber) == "green"
+    assert grade(0.01, "folded") == "red"
+    assert Verdict(()).level == "green"
