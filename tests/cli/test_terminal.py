@@ -124,6 +124,7 @@ def test_the_live_view_follows_a_run_and_leaves_only_lines(images, monkeypatch):
     monkeypatch.setattr(terminal, "Console", lambda **_: console)
     with terminal.progress(quiet=False, as_json=False) as view:
         wf.register(*images, overrides=QUICK, progress=view.callback)
+    assert compilation._teller.tell is None, "later commands of this process say nothing"
     text = console.file.getvalue()
     assert "deformable  level 2" in text
     assert "deformable  level 1" in text

@@ -14,8 +14,6 @@ import pytest
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from warpfactor.stages.history import Record
-from warpfactor.stages.pyramid import register_deformable
 
 import warpfactor as wf
 from warpfactor import kernels

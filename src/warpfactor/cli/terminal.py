@@ -57,18 +57,19 @@ class ProgressView(Protocol):
 def progress(*, quiet: bool, as_json: bool) -> Iterator[ProgressView]:
     """Show a registration for the duration of a block; pass the view's `callback` to `register`."""
     announce_compilation(quiet=quiet or as_json)
-    if as_json:
-        yield EventView(_print_event)
-    elif quiet:
-        yield EventView(None)
-    elif sys.stderr.isatty():
-        with live_view(Console(stderr=True)) as view:
-            announce_compilation(quiet=False, tell=view.tell)  # typer.echo would print into the live view
-            yield view
-    else:
-        lines = LineView()
-        yield lines
-        lines.close()
+    try:
+        if quiet or as_json:
+            yield EventView(_print_event if as_json else None)
+        elif sys.stderr.isatty():
+            with live_view(Console(stderr=True)) as view:
+                announce_compilation(quiet=False, tell=view.tell)  # typer.echo would print into the live view
+                yield view
+        else:
+            lines = LineView()
+            yield lines
+            lines.close()
+    finally:
+        announce_compilation(quiet=True)
 
 
 def announce_compilation(*, quiet: bool, tell: Callable[[str], None] | None = None) -> None:

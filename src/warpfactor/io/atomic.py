@@ -81,7 +81,9 @@ def check_free(path: str | Path, *, force: bool) -> None:
     if final.is_dir():
         raise FileError(f"{final}: is a folder; give the name of a file.")
     if final.exists() and not force:
-        raise FileError(f"{final}: exists already; remove it, choose another name, or overwrite it with force=True.")
+        raise FileError(
+            f"{final}: exists already; remove it, choose another name, or replace it with --force (force=True)."
+        )
     _check_place(final)
 
 
@@ -91,7 +93,9 @@ def check_folder(path: str | Path, *, force: bool) -> None:
     if final.exists() and not final.is_dir():
         raise FileError(f"{final}: is a file; give the name of a folder.")
     if final.is_dir() and any(final.iterdir()) and not force:
-        raise FileError(f"{final}: the folder is not empty; choose another one, or overwrite it with force=True.")
+        raise FileError(
+            f"{final}: the folder is not empty; choose another one, or replace it with --force (force=True)."
+        )
     _check_place(final)
     if final.is_dir():
         _check_writable(final, final)

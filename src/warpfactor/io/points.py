@@ -111,7 +111,9 @@ def read_landmarks(path: str | Path, *, ras: bool = False) -> Landmarks:
             if places[0] is None or places[1] is None:
                 continue
             if ras and name.endswith("_lps"):
-                raise FileError(f"{path}: the names of its columns say LPS; leave out ras=True, or rename them.")
+                raise FileError(
+                    f"{path}: the names of its columns say LPS; leave out --ras (ras=True), or rename them."
+                )
             points = _numbers(Path(path), rows, places)
             sides.append(points * RAS_SIGN if ras else points)
             break

@@ -1,0 +1,45 @@
+"""What a registration notices about its result, and how landmarks that get worse are counted."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import warpfactor as wf
+from small import LINEAR, pair
+from warpfactor.registration.companions import _errors
+
+
+def test_images_with_nothing_in_common_are_noticed():
+    rng = np.random.default_rng(3)
+    found = wf.register(rng.random((40, 44)), rng.random((42, 40)), recipe="affine", overrides=LINEAR)
+    (notice,), (text,) = found.notices, found.warnings
+    assert notice.facts["metric"] == "lncc"
+    assert "LNCC cost 0." in text
+    assert "--recipe multimodal" in text
+    assert found.to_dict()["warnings"] == [text]
+
+
+def test_images_that_belong_together_are_not_noticed():
+    made = pair((1, 48, 44), contrast="t1")
+    assert not wf.register(made.fixed[0].numpy(), made.moving[0].numpy(), recipe="affine", overrides=LINEAR).notices
+
+
+def test_two_contrasts_are_noticed_unless_the_recipe_is_for_them(data_dir):
+    images = [data_dir / "slices2d" / f"elastix_CT_2D_head_{side}.mha" for side in ("fixed", "moving")]
+    (notice,) = wf.register(*images, recipe="affine").notices
+    assert notice.facts["rotation_degrees"] > 20
+    by_information = wf.recipe("multimodal").replace({"deformable": None})
+    assert not wf.register(*images, recipe=by_information).notices
+
+
+@pytest.mark.parametrize("spacing_mm", [0.1, 1.0])
+def test_landmarks_that_get_worse_are_counted_in_voxels_of_a_slice(spacing_mm):
+    """A slice has a thickness of 1 mm whatever its pixels are."""
+    grid = wf.Grid.from_spacing((16, 16), spacing_mm)
+    place = np.array([[1.0, 2.0, 0.0], [3.0, 4.0, 0.0], [5.0, 5.0, 0.0]]) * spacing_mm
+    for shift_vox, further in ((3, 3), (0.5, 0)):
+        matrix = np.eye(4)
+        matrix[0, 3] = shift_vox * spacing_mm
+        found = SimpleNamespace(fixed_grid=grid, transform=wf.Affine(matrix))
+        assert _errors(wf.io.Landmarks(place, place), found)["further"] == further
