@@ -112,7 +112,7 @@ def read_landmarks(path: str | Path, *, ras: bool = False) -> Landmarks:
                 continue
             if ras and name.endswith("_lps"):
                 raise FileError(
-                    f"{path}: the names of its columns say LPS; leave out --ras (ras=True), or rename them."
+                    f"{path}: its columns are named LPS; leave out --ras (ras=True), or rename them."
                 )
             points = _numbers(Path(path), rows, places)
             sides.append(points * RAS_SIGN if ras else points)
