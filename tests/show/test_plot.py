@@ -216,7 +216,7 @@ def test_the_jacobian_says_of_what_its_spread_is(found, saved):
 
 def test_what_is_no_result_and_what_lies_outside_is_refused(images, found):
     for draw in (wf.plot.grid, wf.plot.jacobian, wf.plot.displacement, wf.plot.curves):
-        with pytest.raises(wf.InputError, match="'x' is no result; give what `register` or `read_result"):
+        with pytest.raises(wf.InputError, match="'x' is not a result; give what `register` or `read_result"):
             draw("x")
     for at, words in (((1000, 0, 0), r"at=\(1000, 0, 0\) lies outside"), ((1, 2), "3 numbers"), ("a", "no point")):
         with pytest.raises(wf.InputError, match=words):
@@ -233,7 +233,7 @@ def test_a_linear_result_has_curves_but_no_warp(images):
         with pytest.raises(wf.InputError, match="no warp to draw"):
             draw(rigid)
     nothing = wf.register(*images, recipe="rigid", overrides={**LINEAR, "linear.iterations": [0]})
-    with pytest.raises(wf.InputError, match="no iteration to draw"):
+    with pytest.raises(wf.InputError, match="no iterations to draw"):
         wf.plot.curves(nothing)
 
 

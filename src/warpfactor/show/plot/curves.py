@@ -23,7 +23,7 @@ def curves(result: Result) -> Figure:
     Args:
         result: what `register` or `read_result` returned.
     """
-    stages = [stage for stage in stages_of(result) if stage["history"]]
+    stages = [stage for stage in stages_of(result) if stage["history"].get("cost")]
     if not stages:
         raise InputError(
             "This result has no iterations to draw, because no stage ran; register with a recipe that has stages."
