@@ -50,7 +50,7 @@ TransformFiles = Annotated[
         "-t",
         metavar="FILE",
         help="Transform from fixed to moving space. Repeat to compose several, in the order of antsApplyTransforms; "
-        "[FILE,1] is the inverse of an affine transform.",
+        "[FILE,1] is the inverse of a file.",
     ),
 ]
 Reference = Annotated[

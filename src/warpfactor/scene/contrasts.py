@@ -1,0 +1,85 @@
+"""Whether two images, brought together by the linear stages, have the same contrast.
+
+In images of one contrast an edge is as strong in one as in the other, but for one factor; shading, noise and what does
+not yet lie on each other change that in some places. Across contrasts the factor depends on the tissue, and its sign
+may. So windows of both images are compared, and those count whose ratio of variances is far from what most have, or
+whose correlation is negative. docs/benchmarks/contrasts.md has the figures of many kinds of images.
+"""
+
+from __future__ import annotations
+
+import math
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+from warpfactor.grid import Matrix
+from warpfactor.register.pair import Scene, finest_spacing, level_scene
+from warpfactor.resample import VoxelMap
+
+WIDTH = 32  # voxels along the longest side of the images that are compared
+RADIUS = 2  # of their windows
+SHOWN = 0.02  # share of an image's contrast from which a window shows something
+FAR = math.log(2)  # distance of the logarithm of a ratio of variances from the median
+LIMIT = 0.195  # share of windows up to which images have the same contrast
+
+
+def same_contrast(scene: Scene, matrix: Matrix, ops: ModuleType) -> bool:
+    """Whether the images have the same contrast.
+
+    Args:
+        scene: the images.
+        matrix: 4x4, LPS mm, fixed to moving, that brings them together.
+        ops: kernels.
+    """
+    return inconsistency(scene, matrix, ops) <= LIMIT
+
+
+def inconsistency(scene: Scene, matrix: Matrix, ops: ModuleType) -> float:
+    """Share of the windows that do not have the usual ratio of variances, 0 to 1; 0 if there are none to compare."""
+    grid = scene.fixed_grid
+    longest = max(n * s for n, s in zip(grid.shape, grid.spacing_mm, strict=True))
+    level = level_scene(scene, longest / finest_spacing(grid) / WIDTH, ops)
+    pair = level.pair.single()
+    through = VoxelMap(level.fixed_grid, None, matrix).matrix(level.moving_grid)
+    weight = _weight(level, through, ops)
+    shares = []
+    for fixed, moving in zip(pair.fixed, pair.moving, strict=True):
+        warped = ops.sample(moving.contiguous(), None, through, shape=tuple(pair.shape))
+        shares.append(_unusual(fixed, warped, weight, ops))
+    return sum(shares) / len(shares)
+
+
+def _weight(level: Scene, through: Tensor, ops: ModuleType) -> Tensor:
+    """1 where both images count, else 0."""
+    pair = level.pair
+    moving = torch.ones(pair.moving.shape[1:], device=level.device)
+    if pair.moving_mask is not None:
+        moving = pair.moving_mask.to(moving.dtype)
+    share: Tensor = ops.sample(moving, None, through, shape=tuple(pair.shape))
+    weight = (share >= 0.5).to(moving.dtype)
+    return weight if pair.fixed_mask is None else weight * (pair.fixed_mask > 0)
+
+
+def _unusual(fixed: Tensor, warped: Tensor, weight: Tensor, ops: ModuleType) -> float:
+    """Share of the windows of one channel."""
+    f, m = fixed * weight, warped * weight
+    radius = [RADIUS if n > 1 else 0 for n in fixed.shape]
+    n, *sums = ops.smooth_box(torch.stack([weight, f, m, f * f, m * m, f * m]), radius)
+    mean_f, mean_m, ff, mm, fm = (part / n.clamp(min=1e-6) for part in sums)
+    var_f, var_m, cov = ff - mean_f * mean_f, mm - mean_m * mean_m, fm - mean_f * mean_m
+    shown = (weight > 0) & _shows(var_f, weight) & _shows(var_m, weight)
+    ratio, sign = torch.log(var_m[shown] / var_f[shown]), cov[shown] > 0
+    if not bool(sign.any()):
+        return float(shown.any())
+    usual = (ratio - ratio[sign].median()).abs() <= FAR
+    return 1 - float((usual & sign).double().mean())
+
+
+def _shows(variance: Tensor, weight: Tensor) -> Tensor:
+    """Where windows have a share of the contrast Σv² / Σv of all of them."""
+    counted = variance.clamp(min=0) * weight
+    total = float(counted.sum(dtype=torch.float64))
+    contrast = float(counted.square().sum(dtype=torch.float64)) / total if total > 0 else 0.0
+    return variance > max(SHOWN * contrast, 1e-12)

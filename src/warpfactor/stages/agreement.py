@@ -1,0 +1,98 @@
+"""How far two halves of a force agree: what every second voxel says, against what the voxels between them say.
+
+A force that moves anatomy is the same for neighbours: smoothed by itself, each half of the voxels gives the same field.
+Noise is not: its halves have nothing in common. Two things follow without any knowledge of the images:
+
+- where the halves no longer agree, nothing is left to learn at this resolution and every further step fits noise;
+- what they agree on has a correlation length. A Gaussian of that length keeps it and takes off the rest: it is about a
+  voxel between the cortices of two people, and two or more in templates, in breathing organs and in noisy images.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from types import ModuleType
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+EDGE = 64  # voxels: of the blocks that are looked at, along each axis
+BLOCKS = 2  # at most so many along each axis: 8 of them are two million voxels
+FAR = 4.0  # the second scale at which the common power is measured, in units of the first
+
+
+class Agreement(NamedTuple):
+    """What two halves of a force have in common after a Gaussian.
+
+    Attributes:
+        correlation: of the halves; 1 in agreement, about 0 for noise.
+        power: what they have in common per frequency that the Gaussian lets through, in units of the whole force.
+    """
+
+    correlation: float
+    power: float
+
+
+def agreement(force: Tensor, weights: Sequence[float], sigma: Sequence[float], ops: ModuleType) -> Agreement:
+    """How far the two halves of a force agree after a Gaussian; they are the two colours of a chessboard.
+
+    Args:
+        force: (3, D, H, W), not smoothed; left as it is. Blocks spread over the image are looked at.
+        weights: of its components along z, y, x, which make them comparable.
+        sigma: of the Gaussian, in voxels along z, y, x.
+    """
+    scale = torch.tensor(weights, dtype=force.dtype, device=force.device).reshape(3, 1, 1, 1)
+    both = first = second = energy = 0.0
+    for block in _blocks(force.shape[1:]):
+        whole = force[(slice(None), *block)] * scale
+        energy += _dot(whole, whole)
+        black = ops.smooth_gaussian(whole * _chessboard(whole), sigma)
+        white = ops.smooth_gaussian(whole, sigma).sub_(black)
+        both += _dot(black, white)
+        first += _dot(black, black)
+        second += _dot(white, white)
+    if not first * second > 0:
+        return Agreement(0.0, 0.0)
+    smoothed = [s for s, n in zip(sigma, force.shape[1:], strict=True) if n > 1 and s > 0]
+    passed = math.prod(1 / (2 * math.sqrt(math.pi) * s) for s in smoothed)  # energy that is left of white noise
+    return Agreement(both / math.sqrt(first * second), 4 * both / energy / passed)
+
+
+def correlation_length(near: Agreement, far: Agreement, dimensions: int) -> float:
+    """Correlation length of what the halves agree on, in units of the Gaussian of `near`; `far` is of one FAR times it.
+
+    A field with the power spectrum exp(-k²l²) has, after a Gaussian s, the mean power (1 + l²/s²)^(-d/2) of its lowest
+    frequency. The quotient of two such powers gives l. It is 0 for a spectrum that does not fall.
+    """
+    if near.power <= 0:
+        return math.inf if far.power > 0 else 0.0
+    quotient = (max(far.power, 0.0) / near.power) ** (2 / dimensions)
+    if quotient <= 1:
+        return 0.0
+    return math.sqrt((quotient - 1) / (1 - quotient / FAR**2)) if quotient < FAR**2 else math.inf
+
+
+def _dot(a: Tensor, b: Tensor) -> float:
+    return float((a * b).sum(dtype=torch.float64))
+
+
+def _chessboard(field: Tensor) -> Tensor:
+    z, y, x = (torch.arange(n, device=field.device) for n in field.shape[1:])
+    return ((z[:, None, None] + y[:, None] + x) % 2).to(field.dtype)
+
+
+def _blocks(shape: Sequence[int]) -> Iterator[tuple[slice, ...]]:
+    return (
+        (slice(z, z + EDGE), slice(y, y + EDGE), slice(x, x + EDGE))
+        for z in _starts(shape[0])
+        for y in _starts(shape[1])
+        for x in _starts(shape[2])
+    )
+
+
+def _starts(n: int) -> list[int]:
+    """Where the blocks along an axis of n voxels begin: one after the other, or as many as there may be, spread."""
+    room = max(0, n - EDGE * BLOCKS)
+    return [k * EDGE + room * (k + 1) // (BLOCKS + 1) for k in range(min(BLOCKS, -(-n // EDGE)))]

@@ -1,0 +1,129 @@
+"""Self-similarity (MIND-SSC): the mean squared difference of channels that describe shape and not intensity.
+
+For images of different contrast. Channels are made once a level, of each image on its own grid, but what they compare
+is the same in both: patches at offsets in millimetres along the fixed image's axes, which the affine carries into the
+moving image. Offsets in voxels of each image would describe different things where their voxels differ.
+"""
+
+import math
+from dataclasses import dataclass
+from itertools import combinations
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+from warpfactor.errors import InputError
+from warpfactor.similarity.base import Cost, Pair, Term, normalized_weights
+
+Offset = tuple[float, float, float]
+Couple = tuple[Offset, Offset]
+
+PLANAR_SCALES = (1.0, 2.0, 4.0)  # of the distance: a slice has a third of the pairs, so there are three sizes of them
+SHARP = 0.25  # voxels: a patch with a smaller SD is one voxel
+
+
+@dataclass(frozen=True)
+class MIND:
+    """Settings of self-similarity.
+
+    Attributes:
+        distance: of the patches around a voxel from it, along each axis in units of the spacing there of the coarser of
+            the two images.
+        patch: SD of a patch, in the same units.
+        symmetric: use the mean of the warped and the fixed channels' slopes as direction of the force.
+    """
+
+    distance: float = 1.0
+    patch: float = 0.3
+    symmetric: bool = True
+    name: str = "mind"
+
+    def __post_init__(self) -> None:
+        if not (0 < self.distance < math.inf and 0 <= self.patch < math.inf):
+            raise InputError(f"MIND distance {self.distance} must be above 0 and patch {self.patch} not below 0")
+
+    def prepare(self, pair: Pair, ops: ModuleType, *, level: int = 0, weights: tuple[float, ...] | None = None) -> Cost:
+        """The cost for the images of one level."""
+        terms = tuple(self._term(channel, pair, ops) for channel in range(len(pair.fixed)))
+        return Cost(terms, normalized_weights(weights, len(terms)))
+
+    def _term(self, channel: int, pair: Pair, ops: ModuleType) -> Term:
+        def evaluate(u: Tensor, matrix: Tensor, gradient: Tensor | None) -> tuple[float, float]:
+            fixed, moving = self._described(channel, pair, matrix, ops)
+            result: tuple[float, float] = ops.mind(
+                fixed,
+                moving,
+                u,
+                matrix,
+                gradient=gradient,
+                fixed_mask=pair.fixed_mask,
+                moving_mask=pair.moving_mask,
+                symmetric=self.symmetric,
+            )
+            return result
+
+        return evaluate
+
+    def _described(self, channel: int, pair: Pair, matrix: Tensor, ops: ModuleType) -> tuple[Tensor, Tensor]:
+        """Self-similarity of both images for an affine; made when it is first asked for, and kept for that affine."""
+        key, affine = ("self-similarity", self, channel), tuple(matrix.flatten().tolist())
+        if key not in pair.notes or pair.notes[key][0] != affine:
+            pair.notes.pop(key, None)
+            fixed, moving = _layouts(pair, matrix, self)
+            pair.notes[key] = (
+                affine,
+                ops.mind_channels(pair.fixed[channel], pairs=fixed.pairs, sigma=fixed.sigma),
+                ops.mind_channels(pair.moving[channel], pairs=moving.pairs, sigma=moving.sigma),
+            )
+        _, first, second = pair.notes[key]
+        return first, second
+
+
+class _Layout(NamedTuple):
+    """Twelve pairs of offsets and the SD of the patches, in voxels of one image."""
+
+    pairs: tuple[Couple, ...]
+    sigma: tuple[float, ...]
+
+
+def _layouts(pair: Pair, matrix: Tensor, settings: MIND) -> tuple[_Layout, _Layout]:
+    """The same places in both images."""
+    planar = pair.shape[0] == 1
+    linear = matrix[:, :3].double().cpu().numpy()
+    if planar:
+        linear = np.block([[np.ones((1, 1)), np.zeros((1, 2))], [np.zeros((2, 1)), linear[1:, 1:]]])
+    spacing = np.array(pair.spacing_mm)
+    steps = spacing[:, None] * np.linalg.inv(linear)  # mm along the fixed axes of a step to the next moving voxel
+    unit = np.maximum(spacing, np.abs(steps).max(axis=1))
+    # The patch is an ellipsoid with the units as axes; a moving voxel's step has a length in terms of it.
+    lengths = np.linalg.norm(steps / unit[:, None], axis=0)
+    places = [settings.distance * unit / spacing * np.array(pair) for pair in _pairs(planar)]
+    return (
+        _layout(places, settings.patch * unit / spacing),
+        _layout([place @ linear.T for place in places], settings.patch / lengths),
+    )
+
+
+def _layout(pairs: list[Any], sigma: Any) -> _Layout:
+    """Whole numbers up to rounding are whole numbers: voxels that need no interpolation."""
+    rounded = np.round(np.array(pairs), 4) + 0.0
+    couples = tuple((_offset(a), _offset(b)) for a, b in rounded.tolist())
+    return _Layout(couples, tuple(s if s >= SHARP else 0.0 for s in sigma.tolist()))
+
+
+def _offset(values: list[float]) -> Offset:
+    z, y, x = values
+    return z, y, x
+
+
+def _pairs(planar: bool) -> list[tuple[Offset, Offset]]:
+    """Neighbours of a voxel that are beside each other: twelve pairs of six, or four of the four in a slice."""
+    neighbours = [(0.0, 0.0, 1.0), (0.0, 0.0, -1.0), (0.0, 1.0, 0.0), (0.0, -1.0, 0.0)]
+    if not planar:
+        neighbours += [(1.0, 0.0, 0.0), (-1.0, 0.0, 0.0)]
+    beside = [(a, b) for a, b in combinations(neighbours, 2) if not any(map(math.prod, zip(a, b, strict=True)))]
+    if not planar:
+        return beside
+    return [(_offset([k * v for v in a]), _offset([k * v for v in b])) for k in PLANAR_SCALES for a, b in beside]
