@@ -23,6 +23,7 @@ _SOURCES = {
     "LNCC": "terms",
     "LinearSettings": "stages.linear.stage",
     "MI": "terms",
+    "MIND": "terms",
     "MSE": "terms",
     "Notice": "errors",
     "Recipe": "recipebook.recipe",
@@ -67,11 +68,12 @@ if TYPE_CHECKING:
     from warpfactor.show import plot
     from warpfactor.stages.linear.stage import LinearSettings
     from warpfactor.stages.settings import Deformable
-    from warpfactor.terms import LNCC, MI, MSE, Custom
+    from warpfactor.terms import LNCC, MI, MIND, MSE, Custom
 
 __all__ = [
     "LNCC",
     "MI",
+    "MIND",
     "MSE",
     "Affine",
     "Chain",

@@ -7,7 +7,8 @@ import numba
 import pytest
 import torch
 
-from warpfactor.kernels import cpu, reference
+from warpfactor.kernels import numba as cpu
+from warpfactor.kernels import reference
 
 OBLIQUE = torch.tensor([[0.9, 0.15, -0.1, 0.2], [-0.12, 1.1, 0.2, -0.3], [0.1, -0.25, 0.8, 0.4]], dtype=torch.float64)
 PLANAR = torch.tensor([[1, 0, 0, 0], [0, 1.1, 0.2, -0.3], [0, -0.25, 0.8, 0.4]], dtype=torch.float64)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from warpfactor.distortion import distortion
+from warpfactor.measure.distortion import distortion
 
 
 def linear(matrix, shape):

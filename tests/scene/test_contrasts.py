@@ -7,10 +7,11 @@ import pytest
 import torch
 
 import warpfactor as wf
-from warpfactor.kernels import cpu, reference
+from scenes import scene_of
+from warpfactor.kernels import numba as cpu
+from warpfactor.kernels import reference
 from warpfactor.phantom import phantom
-from warpfactor.register.contrasts import inconsistency, same_contrast
-from warpfactor.register.pair import make_scene
+from warpfactor.scene.contrasts import inconsistency, same_contrast
 
 SHAPE = (40, 44, 36)
 
@@ -24,14 +25,14 @@ def images(contrast, shape=SHAPE):
 def test_images_of_one_contrast_are_known_whatever_their_units(ops):
     fixed, moving = images("t1")
     other = replace(moving, data=300 * moving.data + 7)
-    assert same_contrast(make_scene(fixed, other), np.eye(4), ops)
+    assert same_contrast(scene_of(fixed, other), np.eye(4), ops)
 
 
 @pytest.mark.parametrize("shape", [SHAPE, (1, 90, 80)], ids=["3-D", "2-D"])
 @pytest.mark.parametrize("contrast", ["t2", "inverted"])
 def test_images_of_different_contrast_are_known(contrast, shape):
     fixed, moving = images(contrast, shape)
-    assert not same_contrast(make_scene(fixed, moving), np.eye(4), cpu)
+    assert not same_contrast(scene_of(fixed, moving), np.eye(4), cpu)
 
 
 def test_masks_are_heeded():
@@ -41,8 +42,8 @@ def test_masks_are_heeded():
     broken[:, :, :20] = other.data[:, :, :20]
     mask = torch.ones_like(broken)
     mask[:, :, :21] = 0
-    scene = make_scene(fixed, replace(moving, data=broken), moving_mask=wf.Image(mask, moving.grid))
-    whole = make_scene(fixed, replace(moving, data=broken))
+    scene = scene_of(fixed, replace(moving, data=broken), moving_mask=wf.Image(mask, moving.grid))
+    whole = scene_of(fixed, replace(moving, data=broken))
     assert inconsistency(scene, np.eye(4), cpu) < inconsistency(whole, np.eye(4), cpu)
 
 

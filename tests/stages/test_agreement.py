@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from warpfactor.kernels import reference
-from warpfactor.register.agreement import FAR, Agreement, _starts, agreement, correlation_length
+from warpfactor.stages.agreement import FAR, Agreement, _starts, agreement, correlation_length
 
 ONES = (1.0, 1.0, 1.0)
 

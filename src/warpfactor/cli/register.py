@@ -60,6 +60,13 @@ def command(  # noqa: PLR0913 - one argument per option
             help="Change a setting of the recipe, for instance deformable.sigma_grad=1.0. Can be repeated.",
         ),
     ] = None,
+    smoothness: Annotated[
+        float,
+        typer.Option(
+            metavar="NUMBER",
+            help="Smoothness of the warp: 1 is that of the recipe, 2 is smoother, 0.5 follows the images more closely.",
+        ),
+    ] = 1.0,
     fixed_mask: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Mask of the fixed image; only voxels other than zero are used.")
     ] = None,
@@ -145,7 +152,7 @@ def command(  # noqa: PLR0913 - one argument per option
         found = wf.register(
             *(channels if len(channels) > 1 else channels[0] for channels in images),
             recipe=recipe,
-            overrides=parse_settings(settings),
+            overrides={**_smoother(smoothness), **parse_settings(settings)},
             fixed_mask=fixed_mask,
             moving_mask=moving_mask,
             initial=initial or None,
@@ -171,6 +178,11 @@ def command(  # noqa: PLR0913 - one argument per option
     elif not quiet:
         typer.echo(wording.summary(found, entries, output, time.perf_counter() - began))
     _exit(stop, interrupted=found.interrupted)
+
+
+def _smoother(smoothness: float) -> dict[str, float]:
+    """The setting that makes the warp smoother; none if it is to be as the recipe says."""
+    return {} if smoothness == 1 else {"deformable.smoothness": smoothness}
 
 
 def _guides(landmarks: Path | None, weight: float, *, ras: bool) -> wf.io.Landmarks | None:

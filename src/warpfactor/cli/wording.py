@@ -122,7 +122,8 @@ def _warp(found: wf.Registration) -> str:
     folds = count(folded, "folded voxel") if folded else "no folds"
     return (
         f"displacement {moved.mean:.1f} mm on average, {moved.max:.1f} mm at most; {folds}; "
-        f"SD of log Jacobian {warp.jacobian_foreground.sd_log:.2f} in the foreground; "
+        f"SD of log Jacobian {warp.jacobian_foreground.sd_log:.2f} and shear {warp.distortion_foreground.shear:.2f} in the "
+        f"foreground; "
         f"inverse error {back.mean:.3f} voxels on average, {back.max:.2g} at most"
     )
 

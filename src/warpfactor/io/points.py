@@ -111,9 +111,7 @@ def read_landmarks(path: str | Path, *, ras: bool = False) -> Landmarks:
             if places[0] is None or places[1] is None:
                 continue
             if ras and name.endswith("_lps"):
-                raise FileError(
-                    f"{path}: its columns are named LPS; leave out --ras (ras=True), or rename them."
-                )
+                raise FileError(f"{path}: its columns are named LPS; leave out --ras (ras=True), or rename them.")
             points = _numbers(Path(path), rows, places)
             sides.append(points * RAS_SIGN if ras else points)
             break

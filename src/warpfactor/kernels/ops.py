@@ -176,6 +176,39 @@ class Ops(Protocol):
         """
         ...
 
+    def mind_channels(self, image: Tensor, *, pairs: Sequence[tuple[Any, Any]], sigma: Sequence[float]) -> Tensor:
+        """Twelve self-similarity channels of an image, (D, H, W, 12) uint8: 255 exp(-d_k / V).
+
+        d_k is the patch distance G * (I(x + a_k) - I(x + b_k))^2 and V the mean of the twelve, at least a thousandth of
+        its mean over the image.
+
+        Args:
+            pairs: the twelve pairs of offsets a_k and b_k, in voxels.
+            sigma: SD of the Gaussian patch G per axis, in voxels.
+        """
+        ...
+
+    def mind(
+        self,
+        fixed: Tensor,
+        moving: Tensor,
+        displacement: Tensor,
+        matrix: Tensor,
+        *,
+        gradient: Tensor | None = None,
+        fixed_mask: Tensor | None = None,
+        moving_mask: Tensor | None = None,
+        symmetric: bool = False,
+    ) -> tuple[float, float]:
+        """Sum over the voxels that count of the mean over channels of (F_k - M_k(p))^2 / 255^2, and their number.
+
+        Args:
+            fixed, moving: channels of `mind_channels`; the pairs of the moving image are those of the fixed one, as
+                the matrix carries them there.
+            symmetric: use (dM/du + dF/dx) / 2 as the slope in the gradient.
+        """
+        ...
+
     # Linear stages --------------------------------------------------------------------------------------------------
 
     def affine_moments(

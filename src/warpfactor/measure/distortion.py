@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from warpfactor.grid import slabs
+from warpfactor.geometry.grid import slabs
 
 LEAST = 1e-3  # determinants are not taken smaller than this where they divide: folds have no shear
 

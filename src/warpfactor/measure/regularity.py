@@ -10,6 +10,7 @@ from torch import Tensor
 from warpfactor.geometry.grid import Grid, Matrix
 from warpfactor.kernels.ops import Ops
 from warpfactor.measure.displacement import ErrorFigures, displacement_figures, round_trip
+from warpfactor.measure.distortion import Distortion, distortion
 from warpfactor.measure.jacobian import JacobianFigures, jacobian_figures
 
 
@@ -20,6 +21,7 @@ class WarpFigures:
     Attributes:
         jacobian: determinants of x -> x + u(x) in the whole fixed image.
         jacobian_foreground: the same, where the fixed image differs from its border, inside its mask.
+        distortion_foreground: shear, and folds by one-sided differences, there too.
         displacement_mm: length of u.
         there_and_back_vox, there_and_back_mm: |x - inverse(forward(x))|, over the voxels that stay in the image.
         back_and_there_vox, back_and_there_mm: |x - forward(inverse(x))|, likewise.
@@ -27,6 +29,7 @@ class WarpFigures:
 
     jacobian: JacobianFigures
     jacobian_foreground: JacobianFigures
+    distortion_foreground: Distortion
     displacement_mm: ErrorFigures
     there_and_back_vox: ErrorFigures
     there_and_back_mm: ErrorFigures
@@ -74,6 +77,7 @@ def measure(
     warp = WarpFigures(
         jacobian=whole,
         jacobian_foreground=inner,
+        distortion_foreground=distortion(forward, grid.spacing_mm, foreground),
         displacement_mm=moved,
         there_and_back_vox=there_vox,
         there_and_back_mm=there_mm,

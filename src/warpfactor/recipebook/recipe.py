@@ -7,12 +7,14 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from warpfactor.errors import InputError
+from warpfactor.geometry.grid import Grid
 from warpfactor.recipebook import toml
 from warpfactor.recipebook.plain import changed, from_plain, to_plain
+from warpfactor.stages.fitting import fitted
 from warpfactor.stages.linear.stage import LinearSettings
 from warpfactor.stages.settings import Deformable
 
-SMALL = 1 << 19  # voxels: a brain has 190 000 at 2 mm and 1.5 million at 1 mm
+FORMER = ("planar", "small")  # parts of recipes of version 0.1, null in every result.json of it
 
 
 @dataclass(frozen=True)
@@ -24,17 +26,16 @@ class Recipe:
         description: what it is for, one line.
         linear: stages that each start where the one before ended; none leaves the initial transform as it is.
         deformable: the warp; None ends with the linear stages.
-        planar: the warp between images of one slice, if it is found otherwise: a window there has fewer voxels.
-        small: the warp of objects of fewer than `SMALL` voxels, if it is found otherwise: there is less to blur away
-            and time for more steps.
+        across: the warp between images that turn out to have different contrasts, if it is found otherwise.
+        across_planar: the same between images of one slice.
     """
 
     name: str
     description: str = ""
     linear: tuple[LinearSettings, ...] = ()
     deformable: Deformable | None = None
-    planar: Deformable | None = None
-    small: Deformable | None = None
+    across: Deformable | None = None
+    across_planar: Deformable | None = None
 
     def __post_init__(self) -> None:
         if not self.linear and self.deformable is None:
@@ -46,29 +47,40 @@ class Recipe:
         Args:
             changes: by dotted name, such as "deformable.sigma_grad" or "deformable.metric.size". "linear.dof" is for
                 all linear stages, "linear.0.dof" for the first. A metric or damping may be given by its name alone,
-                and `deformable` or `linear` may be "none". What is set in `deformable` is set in `planar` and `small`
-                too.
+                and `deformable` or `linear` may be "none". What is set in `deformable` is set in the warp across
+                contrasts too; but a metric that is set is used for all contrasts. Levels or iterations that are set
+                hold for images of every size.
             more: the same, for names without dots.
         """
         given = {**(changes or {}), **more}
         for key in given:
             _check_place(key)
         parts = {key: value for key, value in given.items() if key.partition(".")[0] == "deformable"}
-        for other in ("planar", "small"):
-            if getattr(self, other) is not None:
+        base = self
+        if any(key == "deformable" or key.startswith("deformable.metric") for key in parts):
+            base = replace(self, across=None, across_planar=None)
+        elif self.deformable is not None and {"deformable.levels", "deformable.iterations"} & parts.keys():
+            parts = _whole_pace(self.deformable, parts)
+        given |= parts
+        for other in ("across", "across_planar"):
+            if getattr(base, other) is not None:
                 given |= {key.replace("deformable", other, 1): value for key, value in parts.items()} | given
-        return changed(self, given, "recipe")
+        return changed(base, given, "recipe")
 
-    def for_images(self, *, planar: bool) -> Recipe:
-        """What is done with images of one slice, or of several."""
-        if not planar:
-            return replace(self, planar=None)
-        return replace(self, deformable=self.planar or self.deformable, planar=None, small=None)
+    def for_grid(self, grid: Grid) -> Recipe:
+        """The recipe for a fixed image on this grid: levels and iterations follow from its size."""
+        planar = grid.shape[0] == 1
+        warp, across = self.deformable, (self.across_planar or self.across) if planar else self.across
+        return replace(
+            self,
+            deformable=None if warp is None else fitted(warp, grid),
+            across=None if across is None else fitted(across, grid),
+            across_planar=None,
+        )
 
-    def for_object(self, voxels: int) -> Recipe:
-        """What is done if the fixed image shows an object of so many voxels."""
-        used = self.small if voxels < SMALL and self.small is not None else self.deformable
-        return replace(self, deformable=used, small=None)
+    def for_contrasts(self, *, same: bool) -> Recipe:
+        """The recipe for images of one contrast, or of two."""
+        return replace(self, deformable=self.deformable if same else self.across or self.deformable, across=None)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""
@@ -78,7 +90,7 @@ class Recipe:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Recipe:
         """The recipe of what `to_dict` returned; what is missing takes its default."""
-        return from_plain(cls, data, "recipe")
+        return from_plain(cls, {key: value for key, value in data.items() if key not in FORMER}, "recipe")
 
     def to_toml(self) -> str:
         return toml.write(self.to_dict())
@@ -93,6 +105,12 @@ def _check_place(key: str) -> None:
     whole = [f"{stage}.{key}" for stage, kind in stages.items() if name in _names(kind)]
     if whole:
         raise InputError(f"Unknown setting {key!r}; settings are named with their stage, here {' or '.join(whole)}.")
+
+
+def _whole_pace(warp: Deformable, parts: Mapping[str, Any]) -> dict[str, Any]:
+    """The changes with levels and iterations both, as they belong together, and nothing that follows from the size."""
+    pace = {"deformable.levels": warp.levels, "deformable.iterations": warp.iterations}
+    return {**pace, "deformable.coarsest": 0, "deformable.meant_for": 0, **parts}
 
 
 def _names(kind: Any) -> set[str]:

@@ -8,7 +8,7 @@ from warpfactor.optim import Convergence, Paper, Pointwise, Root, Trust
 from warpfactor.recipebook.recipe import Recipe
 from warpfactor.stages.linear.stage import LinearSettings
 from warpfactor.stages.settings import Deformable
-from warpfactor.terms import LNCC, MI
+from warpfactor.terms import LNCC, MIND
 
 _RIGID = LinearSettings(dof="rigid")
 _AFFINE = LinearSettings(dof="affine")
@@ -26,17 +26,20 @@ _WARP = Deformable(
     levels=(4, 2, 1),
     iterations=(60, 30, 10),
 )
-# One slice: 11 x 11 voxels are as many as 5 x 5 x 5, and an iteration costs next to nothing.
-_PLANAR = replace(
+# What adapts: how wide to smooth and when to stop follow from the force, levels and iterations from the size.
+_ADAPTIVE = replace(
     _WARP,
-    metric=LNCC((5, 5, 11), symmetric=True),
-    damping=Trust(initial=8, floor=8),
-    sigma_warp=0.8,
+    metric=LNCC(5, symmetric=True, flat=0.003),
+    sigma_grad=1.4,
+    sigma_warp=0.42,
+    reach=1.8,
+    agreement=0.3,
+    volume=0.5,
     blur=0.5,
-    iterations=(60, 30, 60),
+    iterations=(60, 30, 12),
+    coarsest=32,
+    meant_for=180,
 )
-# Few voxels: little to blur away before an image is shrunk, and time for more steps and for copies to undo them from.
-_SMALL = replace(_WARP, damping=Trust(initial=8, floor=8), blur=0.35, iterations=(30, 30, 40))
 # Organs that move far and smoothly: one more level, wider smoothing, more iterations.
 _SMOOTH = replace(
     _WARP,
@@ -63,6 +66,9 @@ _LUNG = replace(
     blur=0.5,
     iterations=(40, 40, 25, 15),
 )
+# Across contrasts: self-similarity is rougher than correlation, and smoother warps are the better ones.
+_ACROSS = replace(_LUNG, metric=MIND(), shading=0.0, sigma_warp=1.4)
+_ACROSS_PLANAR = replace(_ACROSS, sigma_grad=2.0, sigma_warp=2.0)
 _PAPER = Deformable(
     metric=LNCC(7, exact=False, flat=1e-5, noise=0.0),
     optimizer=Pointwise(),
@@ -83,20 +89,23 @@ _PAPER = Deformable(
 _TABLE = (
     Recipe(
         "default",
-        "Affine and warp by local correlation; a good start for images of one kind.",
+        "Affine, then a warp by local correlation, or by self-similarity if the contrasts differ, as smooth as the "
+        "images show.",
         (_AFFINE,),
-        _WARP,
-        _PLANAR,
-        _SMALL,
+        _ADAPTIVE,
+        _ACROSS,
+        _ACROSS_PLANAR,
     ),
-    Recipe("brain", "Brains of one contrast, between people or to a template.", (_AFFINE,), _WARP, _PLANAR, _SMALL),
+    Recipe("brain", "Brains of one contrast, between people or to a template.", (_AFFINE,), _ADAPTIVE),
     Recipe("lung", "CT of the chest: long, smooth motion.", (_AFFINE,), _LUNG),
     Recipe("abdomen", "MR or CT of the abdomen over breathing: long, smooth motion.", (_AFFINE,), _ABDOMEN),
     Recipe(
         "multimodal",
-        "Images of different contrast, such as T1 and T2 or CT and MR, by mutual information.",
+        "Images of different contrast, such as T1 and T2 or CT and MR, by self-similarity.",
         (_AFFINE_MI,),
-        replace(_WARP, metric=MI(), shading=0.0),
+        _ACROSS,
+        _ACROSS,
+        _ACROSS_PLANAR,
     ),
     Recipe(
         "paper",
@@ -108,17 +117,17 @@ _TABLE = (
         "fast",
         "As default with fewer iterations.",
         (_AFFINE,),
-        replace(_WARP, iterations=(30, 15, 5)),
-        replace(_PLANAR, iterations=(60, 30, 10)),
-        replace(_SMALL, iterations=(20, 15, 15)),
+        replace(_ADAPTIVE, iterations=(30, 15, 6)),
+        replace(_ACROSS, iterations=(20, 20, 12, 8)),
+        replace(_ACROSS_PLANAR, iterations=(20, 20, 12, 8)),
     ),
     Recipe(
         "accurate",
-        "As default with more iterations and a heavier tail of the gradient's kernel.",
+        "As default with more iterations.",
         (_AFFINE,),
-        replace(_WARP, iterations=(100, 60, 20), tail=(0.4, 4.0)),
-        replace(_PLANAR, iterations=(100, 100, 50)),
-        replace(_SMALL, iterations=(60, 60, 60), tail=(0.4, 4.0)),
+        replace(_ADAPTIVE, iterations=(100, 60, 24)),
+        replace(_ACROSS, iterations=(60, 60, 40, 30)),
+        replace(_ACROSS_PLANAR, iterations=(60, 60, 40, 30)),
     ),
     Recipe("rigid", "Rotation and translation only.", (_RIGID,)),
     Recipe("affine", "Rotation, translation, scale and shear, no warp.", (_AFFINE,)),

@@ -125,6 +125,7 @@ def _figures_to_dict(figures: Figures) -> dict[str, Any]:
         plain = dataclasses.asdict(jacobian)
         plain["percentiles"] = {f"p{rank}": value for rank, value in jacobian.percentiles.items()}
         result[f"warp_jacobian_determinant_in_{name}"] = plain
+    result["warp_jacobian_determinant_in_fixed_foreground"] |= warp.distortion_foreground._asdict()
     result |= {
         "warp_displacement_mm": warp.displacement_mm._asdict(),
         "inverse_consistency_fixed_to_moving_to_fixed_vox": warp.there_and_back_vox._asdict(),

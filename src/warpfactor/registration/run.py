@@ -33,6 +33,7 @@ from warpfactor.registration.inputs import (
 )
 from warpfactor.registration.resources import Clock, checked_device, limited_threads, peak_memory_mb, seeded, versions
 from warpfactor.registration.result import Registration, RunInfo
+from warpfactor.scene.contrasts import same_contrast
 from warpfactor.scene.missing import Gap, Lookout, gap_shares, without_background, without_gaps
 from warpfactor.scene.object import shown
 from warpfactor.scene.prepare import make_scene, stored
@@ -104,7 +105,7 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
     images = _read(fixed, moving, fixed_mask, moving_mask, (fixed_spacing_mm, moving_spacing_mm), threads)
     if on_read is not None:
         on_read(images)
-    chosen = chosen.for_images(planar=images.fixed.grid.shape[0] == 1)
+    chosen = chosen.for_grid(images.fixed.grid)
     if chosen.deformable is not None:
         check_weights(chosen.deformable.channel_weights, images)
     ops = choice.load()
@@ -230,7 +231,9 @@ def _run_stages(scene: Scene, recipe: Recipe, start: Initial, guides: Sequence[W
     stages, displacement, where = aligned.stages, start.displacement, None
     if displacement is not None or recipe.deformable is not None:
         where = shown(scene.fixed).cpu()
-        recipe = recipe.for_object(int(where.sum()))
+    if recipe.across is not None and not run.stopped:
+        recipe = recipe.for_contrasts(same=same_contrast(scene, aligned.matrix, run.ops))
+        run.clock.lap("contrasts")
     if recipe.deformable is not None and not run.stopped:
         displacement, stage = run_greedy(
             scene,

@@ -9,14 +9,15 @@ whose correlation is negative. docs/benchmarks/contrasts.md has the figures of m
 from __future__ import annotations
 
 import math
-from types import ModuleType
 
 import torch
 from torch import Tensor
 
-from warpfactor.grid import Matrix
-from warpfactor.register.pair import Scene, finest_spacing, level_scene
-from warpfactor.resample import VoxelMap
+from warpfactor.geometry.grid import Matrix
+from warpfactor.geometry.resample import VoxelMap
+from warpfactor.kernels.ops import Ops
+from warpfactor.scene.levels import finest_spacing, level_scene
+from warpfactor.scene.scene import Scene
 
 WIDTH = 32  # voxels along the longest side of the images that are compared
 RADIUS = 2  # of their windows
@@ -25,7 +26,7 @@ FAR = math.log(2)  # distance of the logarithm of a ratio of variances from the 
 LIMIT = 0.195  # share of windows up to which images have the same contrast
 
 
-def same_contrast(scene: Scene, matrix: Matrix, ops: ModuleType) -> bool:
+def same_contrast(scene: Scene, matrix: Matrix, ops: Ops) -> bool:
     """Whether the images have the same contrast.
 
     Args:
@@ -36,33 +37,31 @@ def same_contrast(scene: Scene, matrix: Matrix, ops: ModuleType) -> bool:
     return inconsistency(scene, matrix, ops) <= LIMIT
 
 
-def inconsistency(scene: Scene, matrix: Matrix, ops: ModuleType) -> float:
+def inconsistency(scene: Scene, matrix: Matrix, ops: Ops) -> float:
     """Share of the windows that do not have the usual ratio of variances, 0 to 1; 0 if there are none to compare."""
-    grid = scene.fixed_grid
+    grid = scene.fixed.grid
     longest = max(n * s for n, s in zip(grid.shape, grid.spacing_mm, strict=True))
     level = level_scene(scene, longest / finest_spacing(grid) / WIDTH, ops)
-    pair = level.pair.single()
-    through = VoxelMap(level.fixed_grid, None, matrix).matrix(level.moving_grid)
+    level = level.single()
+    through = VoxelMap(level.fixed.grid, None, matrix).matrix(level.moving.grid)
     weight = _weight(level, through, ops)
     shares = []
-    for fixed, moving in zip(pair.fixed, pair.moving, strict=True):
-        warped = ops.sample(moving.contiguous(), None, through, shape=tuple(pair.shape))
+    for fixed, moving in zip(level.fixed.data, level.moving.data, strict=True):
+        warped = ops.sample(moving.contiguous(), None, through, shape=level.shape)
         shares.append(_unusual(fixed, warped, weight, ops))
     return sum(shares) / len(shares)
 
 
-def _weight(level: Scene, through: Tensor, ops: ModuleType) -> Tensor:
+def _weight(level: Scene, through: Tensor, ops: Ops) -> Tensor:
     """1 where both images count, else 0."""
-    pair = level.pair
-    moving = torch.ones(pair.moving.shape[1:], device=level.device)
-    if pair.moving_mask is not None:
-        moving = pair.moving_mask.to(moving.dtype)
-    share: Tensor = ops.sample(moving, None, through, shape=tuple(pair.shape))
-    weight = (share >= 0.5).to(moving.dtype)
-    return weight if pair.fixed_mask is None else weight * (pair.fixed_mask > 0)
+    moving = torch.ones(level.moving.shape, device=level.device)
+    if level.moving.mask is not None:
+        moving = level.moving.mask.to(moving.dtype)
+    weight = (ops.sample(moving, None, through, shape=level.shape) >= 0.5).to(moving.dtype)
+    return weight if level.fixed.mask is None else weight * (level.fixed.mask > 0)
 
 
-def _unusual(fixed: Tensor, warped: Tensor, weight: Tensor, ops: ModuleType) -> float:
+def _unusual(fixed: Tensor, warped: Tensor, weight: Tensor, ops: Ops) -> float:
     """Share of the windows of one channel."""
     f, m = fixed * weight, warped * weight
     radius = [RADIUS if n > 1 else 0 for n in fixed.shape]

@@ -40,10 +40,10 @@ def _rows(entries: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         error = figures["inverse_consistency_fixed_to_moving_to_fixed_vox"]
         yield "warp", f"{moved['mean']:.1f} mm on average, {moved['max']:.1f} mm at most"
         yield "folded voxels", str(figures["warp_jacobian_determinant_in_image"]["folded_count"])
-        yield (
-            "SD of log Jacobian, in the object",
-            f"{figures['warp_jacobian_determinant_in_fixed_foreground']['sd_log']:.2f}",
-        )
+        inside = figures["warp_jacobian_determinant_in_fixed_foreground"]
+        yield "SD of log Jacobian, in the object", f"{inside['sd_log']:.2f}"
+        if "shear" in inside:
+            yield "shear, in the object", f"{inside['shear']:.2f}"
         yield "inverse error", f"{error['mean']:.3f} voxels on average, {error['max']:.2g} at most"
     for text in entries["warnings"]:
         yield "warning", text

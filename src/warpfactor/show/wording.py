@@ -19,6 +19,7 @@ _ENDINGS = {
     Ending.LIMIT: "Finished: all iterations of the recipe were done.",
     Ending.STALLED: "Finished: no step lowered the cost any more.",
     Ending.ROSE: "Stopped where the cost began to rise, as the stopping rule of the recipe says.",
+    Ending.NOISE: "Converged: only noise was left to follow.",
     Ending.INTERRUPTED: "Interrupted; this is the best result so far.",
     Ending.SKIPPED: "Skipped, because it has the same shape as the next level.",
     Ending.WORSE: "The warp made the images less similar and was discarded; the result is the start transform.",

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from types import ModuleType
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from warpfactor.kernels.ops import Ops
 
 EDGE = 64  # voxels: of the blocks that are looked at, along each axis
 BLOCKS = 2  # at most so many along each axis: 8 of them are two million voxels
@@ -35,7 +36,7 @@ class Agreement(NamedTuple):
     power: float
 
 
-def agreement(force: Tensor, weights: Sequence[float], sigma: Sequence[float], ops: ModuleType) -> Agreement:
+def agreement(force: Tensor, weights: Sequence[float], sigma: Sequence[float], ops: Ops) -> Agreement:
     """How far the two halves of a force agree after a Gaussian; they are the two colours of a chessboard.
 
     Args:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from warpfactor.grid import Grid
-from warpfactor.register.pair import finest_spacing
-from warpfactor.register.settings import Deformable
-from warpfactor.similarity import LNCC, Similarity
+from warpfactor.geometry.grid import Grid
+from warpfactor.scene.levels import finest_spacing
+from warpfactor.stages.settings import Deformable
+from warpfactor.terms.base import aligned
 
 
 def fitted(settings: Deformable, grid: Grid) -> Deformable:
@@ -25,8 +25,8 @@ def fitted(settings: Deformable, grid: Grid) -> Deformable:
         settings = replace(
             settings,
             levels=tuple(2.0**k for k in reversed(range(depth))),
-            iterations=_aligned(settings.iterations, depth),
-            metric=_with_windows(settings, depth),
+            iterations=aligned(settings.iterations, depth),
+            metric=settings.metric.for_levels(depth),
             coarsest=0,
         )
     if settings.meant_for > 0:
@@ -36,15 +36,3 @@ def fitted(settings: Deformable, grid: Grid) -> Deformable:
         more = tuple(min(most, round(factor * n)) for n in settings.iterations)
         settings = replace(settings, iterations=more, meant_for=0)
     return settings
-
-
-def _with_windows(settings: Deformable, depth: int) -> Similarity:
-    metric = settings.metric
-    if isinstance(metric, LNCC) and isinstance(metric.size, tuple):
-        return replace(metric, size=_aligned(metric.size, depth))
-    return metric
-
-
-def _aligned(values: tuple[int, ...], depth: int) -> tuple[int, ...]:
-    """The last `depth` of them; the first is repeated if there are fewer."""
-    return (values[:1] * depth + values)[-depth:] if len(values) < depth else values[-depth:]

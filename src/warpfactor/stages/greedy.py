@@ -26,6 +26,7 @@ from warpfactor.scene.levels import (
 from warpfactor.scene.prepare import stored
 from warpfactor.scene.scene import Scene
 from warpfactor.stages.level import Carried, Iteration, LevelSolver
+from warpfactor.stages.repair import repair
 from warpfactor.stages.settings import Deformable
 from warpfactor.stages.shading import without_shading
 from warpfactor.stages.stage import Ending, Event, Stage, Watch
@@ -137,6 +138,8 @@ class _Search:
         if warp is None:
             warp = new_field((3, *self.scene.shape), device=self.scene.device).zero_()
         warp = resample_field(warp, found.grid, grid, self.ops)
+        if self.settings.volume > 0:
+            repair(warp, self.ops)
         give_back_memory()
         return warp, _ending(self.endings), tuple(self.endings)
 
@@ -255,5 +258,5 @@ def _ending(levels: list[tuple[float, Ending]]) -> Ending:
     last = levels[-1][1] if levels else Ending.LIMIT
     if last in (Ending.INTERRUPTED, Ending.STALLED, Ending.ROSE):
         return last
-    settled = (Ending.CONVERGED, Ending.STALLED, Ending.SKIPPED)
+    settled = (Ending.CONVERGED, Ending.STALLED, Ending.NOISE, Ending.SKIPPED)
     return Ending.CONVERGED if all(ending in settled for _, ending in levels) else Ending.LIMIT

@@ -19,9 +19,14 @@ from warpfactor.kernels.ops import Ops
 from warpfactor.optim import DampingState, Units
 from warpfactor.scene.levels import Level
 from warpfactor.scene.scene import Scene
+from warpfactor.stages.agreement import FAR, Agreement, agreement, correlation_length
 from warpfactor.stages.settings import Deformable
 from warpfactor.stages.stage import Ending
 from warpfactor.terms import Linearization
+
+CHECK_EVERY = 4  # iterations: how often the halves of the force are compared
+VOLUME_SIGMA = 1.0  # voxels: SD of the Gaussian on the log Jacobian before its gradient is taken
+LEAST_VOLUME = 0.02  # determinants below this have its logarithm
 
 
 @dataclass(frozen=True)
@@ -122,6 +127,7 @@ class LevelSolver:
         metric = settings.optimizer.bind(settings.metric, self.units)
         self.cost = metric.prepare(level.scene, ops, level=level.number, weights=settings.channel_weights)
         self.damping_unit = 1.0
+        self.widened = settings.smoothness
         self._report, self._stop = report, stop
 
     def run(self, warp: Tensor, carried: Carried) -> tuple[Tensor, Ending]:
@@ -156,6 +162,8 @@ class LevelSolver:
         stop = self.settings.convergence
         if stop.flat(walk.costs) or stop.rising(walk.costs):
             return Ending.CONVERGED if stop.flat(walk.costs) else Ending.ROSE
+        if not self._look_at_halves(walk.other, number):
+            return Ending.NOISE
         self._step(walk, point, number, state)
         if self.settings.optimizer.damped and walk.previous is None:
             self._look(walk, number, state, final=final)
@@ -229,7 +237,7 @@ class LevelSolver:
         """Turn the gradient in `walk.other` into the next warp, in place."""
         field, damping = walk.other, walk.state.damping
         settings, ops, units = self.settings, self.ops, self.units
-        self._smooth(field, settings.sigma_grad, settings.tail)
+        self._smooth(field, self.widened * settings.sigma_grad, settings.tail)
         if number == 0 and settings.damping.relative:
             # The mean length of the gradient where it is, as empty margins add nothing to either sum.
             squares, lengths, _ = ops.norms(field, units.weights)
@@ -240,12 +248,40 @@ class LevelSolver:
         if not math.isfinite(taken.longest + taken.decrease):
             raise InputError("The gradient of the cost has NaN or infinite values; check the images or your own loss.")
         scale = settings.optimizer.scale(settings.step * units.length, taken.longest)
-        ops.compose(walk.warp, field, scale=scale, out=field)
         length = scale * taken.longest / units.length
         share = 1.0 if settings.smoothing == "full" else min(1.0, length / settings.step)
-        self._smooth(field, settings.sigma_warp * math.sqrt(share))
+        if settings.volume > 0 and scale > 0:
+            self._even_out(walk.warp, field, settings.volume * share / scale)
+        ops.compose(walk.warp, field, scale=scale, out=field)
+        self._smooth(field, self.widened * settings.sigma_warp * math.sqrt(share))
         self._report(Iteration(number, point, damping, step_vox=length))
         walk.state = replace(walk.state, predicted=scale * taken.decrease / point.count)
+
+    def _look_at_halves(self, force: Tensor, number: int) -> bool:
+        """Whether the force is more than noise; at the start of the level, how much wider to smooth."""
+        settings, units = self.settings, self.units
+
+        def halves(wider: float) -> Agreement:
+            return agreement(force, units.weights, [wider * settings.sigma_grad * s for s in units.sigma], self.ops)
+
+        if number == 0 and settings.reach > 1:
+            length = correlation_length(halves(1.0), halves(FAR), sum(n > 1 for n in force.shape[1:]))
+            self.widened = settings.smoothness * min(max(length, 1.0), settings.reach)
+        if settings.agreement <= 0 or number == 0 or number % CHECK_EVERY:
+            return True
+        return halves(self.widened / settings.smoothness).correlation >= settings.agreement
+
+    def _even_out(self, warp: Tensor, step: Tensor, rate: float) -> None:
+        """Add rate * grad(smoothed log J) to the step: composed with it, the log Jacobian of the warp diffuses."""
+        log_volume = self.ops.jacobian_determinant(warp).clamp_(min=LEAST_VOLUME).log_()
+        self._smooth(log_volume[None], VOLUME_SIGMA)
+        for axis, weight in enumerate(self.units.sigma):
+            inner = log_volume.shape[axis] - 2
+            if inner > 0 and weight > 0:
+                half = 0.5 * rate * weight * weight
+                part = step[axis].narrow(axis, 1, inner)
+                part.add_(log_volume.narrow(axis, 2, inner), alpha=half)
+                part.sub_(log_volume.narrow(axis, 0, inner), alpha=half)
 
     def _smooth(self, field: Tensor, sigma: float, tail: tuple[float, float] = (0.0, 1.0)) -> None:
         settings = self.settings

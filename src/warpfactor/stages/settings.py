@@ -28,11 +28,21 @@ class Deformable:
             in them, and no step of theirs is rejected, since a second try would be the same.
         levels: spacing of each level in units of the fixed image's finest spacing, coarse to fine.
         iterations: at most this many per level.
+        coarsest: levels are left out or added, each twice as coarse as the next, until the longest axis of the coarsest
+            one has about this many voxels; 0 takes `levels` as they are.
+        meant_for: width in voxels (geometric mean of the axes) of the fixed image for which `iterations` are meant;
+            smaller images get more (see fitting.py); 0 takes them as they are.
         step: longest step in voxels of the level (of its finest axis).
         sigma_grad, sigma_warp: SD of the Gaussians on gradient and warp, in voxels of the level's finest axis
             ("spacing" units) or of each axis ("normalized").
         tail: (share, ratio): this share of the gradient's kernel along each axis is `ratio` times as wide. A heavy tail
             moves neighbourhoods together and still lets a detail move by itself.
+        smoothness: multiplies `sigma_grad` and `sigma_warp`: more than 1 is smoother, less is closer to the images.
+        reach: at the start of a level both Gaussians are widened, at most by this factor, to the correlation length of
+            what two halves of the force agree on (see agreement.py); 1 leaves them as they are.
+        agreement: a level ends when the two halves correlate less than this, as only noise is left; 0 never looks.
+        volume: share of a step by which the gradient of the warp's smoothed log Jacobian is added to it, which evens
+            out changes of volume; 0 never does.
         smoothing: "step" smooths the warp in proportion to the step taken, so that no step means no smoothing;
             "full" smooths it fully in every iteration, as the paper.
         units: "spacing" makes a step isotropic in millimetres; "normalized" works in coordinates that run from -1 to 1
@@ -53,10 +63,16 @@ class Deformable:
     damping: Damping = field(default_factory=Trust)
     levels: tuple[float, ...] = (4, 2, 1)
     iterations: tuple[int, ...] = (100, 50, 20)
+    coarsest: int = 0
+    meant_for: int = 0
     step: float = 0.5
     sigma_grad: float = 1.5
     sigma_warp: float = 0.6
     tail: tuple[float, float] = (0.0, 1.0)
+    smoothness: float = 1.0
+    reach: float = 1.0
+    agreement: float = 0.0
+    volume: float = 0.0
     smoothing: str = "step"
     units: str = "spacing"
     boundary: str = "nearest"
@@ -91,14 +107,19 @@ class Deformable:
     def _check_numbers(self) -> None:
         if not all(math.isfinite(level) for level in self.levels):
             raise InputError(f"Levels {self.levels} must be finite numbers.")
-        for name in ("step", "truncate"):
+        for name in ("step", "truncate", "smoothness"):
             if not 0 < getattr(self, name) < math.inf:
                 raise InputError(f"The setting deformable.{name} = {getattr(self, name):g} must be a positive number.")
-        for name in ("sigma_grad", "sigma_warp", "blur", "shading"):
+        for name in ("sigma_grad", "sigma_warp", "blur", "shading", "volume", "coarsest", "meant_for"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise InputError(
                     f"The setting deformable.{name} = {getattr(self, name):g} must be 0 or a positive number."
                 )
+        if not 1 <= self.reach < math.inf or not self.agreement < 1:
+            raise InputError(
+                f"The settings deformable.reach = {self.reach:g} and deformable.agreement = {self.agreement:g} must be "
+                "at least 1 and below 1."
+            )
         if self.boundary not in BOUNDARIES:
             raise InputError(f"Unknown boundary {self.boundary!r}; use one of {', '.join(BOUNDARIES)}.")
         weights = self.channel_weights

@@ -5,15 +5,17 @@ from warpfactor.terms.custom import Custom
 from warpfactor.terms.landmarks import LandmarkTerm
 from warpfactor.terms.lncc import LNCC
 from warpfactor.terms.mi import MI
+from warpfactor.terms.mind import MIND
 from warpfactor.terms.mse import MSE
 from warpfactor.terms.sum import Sum, Weighted
 
-METRICS = {"lncc": LNCC, "mse": MSE, "mi": MI}
+METRICS = {"lncc": LNCC, "mse": MSE, "mi": MI, "mind": MIND}
 
 __all__ = [
     "LNCC",
     "METRICS",
     "MI",
+    "MIND",
     "MSE",
     "Custom",
     "LandmarkTerm",

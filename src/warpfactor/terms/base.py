@@ -7,12 +7,15 @@ types. A cost is never negative, and 0 at a perfect match, except for a user's o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from torch import Tensor
 
 from warpfactor.kernels.ops import Ops
 from warpfactor.scene.scene import Scene
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,10 @@ class Term(Protocol):
         """Whether smooth shading of the images misleads it at coarse levels; see stages/shading.py."""
         ...
 
+    def for_levels(self, count: int) -> Term:
+        """The term for another number of levels: settings per level are those of the finest, then of the first."""
+        ...
+
     def prepare(self, scene: Scene, ops: Ops, *, level: int = 0, weights: tuple[float, ...] | None = None) -> Prepared:
         """The term over the images of one level.
 
@@ -65,6 +72,22 @@ class Term(Protocol):
             weights: of the channels; None weighs them equally.
         """
         ...
+
+
+class Plain:
+    """What most terms have in common: shading does not mislead them, and they are the same at every level."""
+
+    @property
+    def sees_shading(self) -> bool:
+        return False
+
+    def for_levels(self, count: int) -> Self:
+        return self
+
+
+def aligned(values: tuple[int, ...], count: int) -> tuple[int, ...]:
+    """The last `count` of some values per level, coarse to fine; the first is repeated if there are fewer."""
+    return (values[:1] * count + values)[-count:] if len(values) < count else values[-count:]
 
 
 def at_level(value: int | tuple[int, ...], level: int) -> int:

@@ -10,13 +10,14 @@ from torch import Tensor
 from warpfactor.errors import InputError
 from warpfactor.kernels.ops import Ops
 from warpfactor.scene.scene import Scene
+from warpfactor.terms.base import Plain
 from warpfactor.terms.channels import Channels
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
-class Custom:
+class Custom(Plain):
     """A loss of the whole images, (C, D, H, W) each, standardised; smaller is better, any sign.
 
     Attributes:
@@ -33,10 +34,6 @@ class Custom:
                 f"Custom({self.loss!r}): a function loss(warped, fixed) is meant; "
                 "built-in metrics go by their name alone."
             )
-
-    @property
-    def sees_shading(self) -> bool:
-        return False
 
     def prepare(self, scene: Scene, ops: Ops, *, level: int = 0, weights: tuple[float, ...] | None = None) -> Channels:
         """The loss over the images of one level; all channels go into one call."""

@@ -15,7 +15,7 @@ from warpfactor.geometry.grid import Grid, Points
 from warpfactor.kernels.ops import Ops
 from warpfactor.scene.levels import finest_spacing
 from warpfactor.scene.scene import Scene
-from warpfactor.terms.base import Linearization
+from warpfactor.terms.base import Linearization, Plain
 
 SPREAD = 3.0  # distances beyond so many times the median count less and less: a wrong landmark does not pull for ever
 REACH = 0.03  # of the fixed image's longest extent: SD of the neighbourhood that follows a landmark
@@ -25,7 +25,7 @@ CUT = 2.5  # SD at which a neighbourhood ends
 
 
 @dataclass(frozen=True)
-class LandmarkTerm:
+class LandmarkTerm(Plain):
     """The distance between landmarks, as a robust cost between 0 and 1.
 
     A landmark stands for the mean displacement of its neighbourhood, a Gaussian around it, and costs
@@ -55,10 +55,6 @@ class LandmarkTerm:
             )
         if self.reach_mm is not None and not 0 < self.reach_mm < math.inf:
             raise InputError(f"The reach of landmarks is {self.reach_mm:g} mm; it must be a positive number.")
-
-    @property
-    def sees_shading(self) -> bool:
-        return False
 
     def check_inside(self, fixed: Grid, moving: Grid) -> None:
         """InputError that names a landmark which lies outside its image."""

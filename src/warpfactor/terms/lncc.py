@@ -1,14 +1,16 @@
 """Local normalised cross-correlation: r = mean of 1 - LNCC over windows that have contrast in the fixed image."""
 
+from __future__ import annotations
+
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
 from warpfactor.errors import InputError
 from warpfactor.kernels.ops import Ops
 from warpfactor.scene.scene import Scene
-from warpfactor.terms.base import at_level
+from warpfactor.terms.base import aligned, at_level
 from warpfactor.terms.channels import Channel, Channels, normalized_weights
 from warpfactor.terms.contrast import least_variance
 
@@ -49,6 +51,10 @@ class LNCC:
     def sees_shading(self) -> bool:
         """A window at a coarse level may show more of a bias field than of the tissue."""
         return True
+
+    def for_levels(self, count: int) -> LNCC:
+        """Window sizes per level are those of the finest levels."""
+        return replace(self, size=aligned(self.size, count)) if isinstance(self.size, tuple) else self
 
     def prepare(self, scene: Scene, ops: Ops, *, level: int = 0, weights: tuple[float, ...] | None = None) -> Channels:
         """The metric over the images of one level."""

@@ -7,13 +7,14 @@ from torch import Tensor
 from warpfactor.errors import InputError
 from warpfactor.kernels.ops import Ops
 from warpfactor.scene.scene import Scene, sampled
+from warpfactor.terms.base import Plain
 from warpfactor.terms.channels import Channel, Channels, normalized_weights
 
 QUANTILE_SAMPLES = 1_000_000  # enough for percentiles to a thousandth of the range
 
 
 @dataclass(frozen=True)
-class MI:
+class MI(Plain):
     """Settings of mutual information.
 
     Attributes:
@@ -30,10 +31,6 @@ class MI:
             raise InputError(f"Mutual information needs 5 to 512 bins, not {self.bins}")
         if not 0 <= self.tails < 0.5:
             raise InputError(f"The clipped tails must be in [0, 0.5), not {self.tails}")
-
-    @property
-    def sees_shading(self) -> bool:
-        return False
 
     def prepare(self, scene: Scene, ops: Ops, *, level: int = 0, weights: tuple[float, ...] | None = None) -> Channels:
         """The metric over the images of one level."""

@@ -8,14 +8,16 @@ moving image. Offsets in voxels of each image would describe different things wh
 import math
 from dataclasses import dataclass
 from itertools import combinations
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 from torch import Tensor
 
 from warpfactor.errors import InputError
-from warpfactor.similarity.base import Cost, Pair, Term, normalized_weights
+from warpfactor.kernels.ops import Ops
+from warpfactor.scene.scene import Scene
+from warpfactor.terms.base import Plain
+from warpfactor.terms.channels import Channel, Channels, normalized_weights
 
 Offset = tuple[float, float, float]
 Couple = tuple[Offset, Offset]
@@ -25,7 +27,7 @@ SHARP = 0.25  # voxels: a patch with a smaller SD is one voxel
 
 
 @dataclass(frozen=True)
-class MIND:
+class MIND(Plain):
     """Settings of self-similarity.
 
     Attributes:
@@ -44,40 +46,39 @@ class MIND:
         if not (0 < self.distance < math.inf and 0 <= self.patch < math.inf):
             raise InputError(f"MIND distance {self.distance} must be above 0 and patch {self.patch} not below 0")
 
-    def prepare(self, pair: Pair, ops: ModuleType, *, level: int = 0, weights: tuple[float, ...] | None = None) -> Cost:
-        """The cost for the images of one level."""
-        terms = tuple(self._term(channel, pair, ops) for channel in range(len(pair.fixed)))
-        return Cost(terms, normalized_weights(weights, len(terms)))
+    def prepare(self, scene: Scene, ops: Ops, *, level: int = 0, weights: tuple[float, ...] | None = None) -> Channels:
+        """The metric over the images of one level."""
+        calls = tuple(self._call(channel, scene, ops) for channel in range(len(scene.fixed.data)))
+        return Channels(calls, normalized_weights(weights, len(calls)))
 
-    def _term(self, channel: int, pair: Pair, ops: ModuleType) -> Term:
+    def _call(self, channel: int, scene: Scene, ops: Ops) -> Channel:
         def evaluate(u: Tensor, matrix: Tensor, gradient: Tensor | None) -> tuple[float, float]:
-            fixed, moving = self._described(channel, pair, matrix, ops)
-            result: tuple[float, float] = ops.mind(
+            fixed, moving = self._described(channel, scene, matrix, ops)
+            return ops.mind(
                 fixed,
                 moving,
                 u,
                 matrix,
                 gradient=gradient,
-                fixed_mask=pair.fixed_mask,
-                moving_mask=pair.moving_mask,
+                fixed_mask=scene.fixed.mask,
+                moving_mask=scene.moving.mask,
                 symmetric=self.symmetric,
             )
-            return result
 
         return evaluate
 
-    def _described(self, channel: int, pair: Pair, matrix: Tensor, ops: ModuleType) -> tuple[Tensor, Tensor]:
+    def _described(self, channel: int, scene: Scene, matrix: Tensor, ops: Ops) -> tuple[Tensor, Tensor]:
         """Self-similarity of both images for an affine; made when it is first asked for, and kept for that affine."""
         key, affine = ("self-similarity", self, channel), tuple(matrix.flatten().tolist())
-        if key not in pair.notes or pair.notes[key][0] != affine:
-            pair.notes.pop(key, None)
-            fixed, moving = _layouts(pair, matrix, self)
-            pair.notes[key] = (
+        if key not in scene.notes or scene.notes[key][0] != affine:
+            scene.notes.pop(key, None)
+            fixed, moving = _layouts(scene, matrix, self)
+            scene.notes[key] = (
                 affine,
-                ops.mind_channels(pair.fixed[channel], pairs=fixed.pairs, sigma=fixed.sigma),
-                ops.mind_channels(pair.moving[channel], pairs=moving.pairs, sigma=moving.sigma),
+                ops.mind_channels(scene.fixed.data[channel], pairs=fixed.pairs, sigma=fixed.sigma),
+                ops.mind_channels(scene.moving.data[channel], pairs=moving.pairs, sigma=moving.sigma),
             )
-        _, first, second = pair.notes[key]
+        _, first, second = scene.notes[key]
         return first, second
 
 
@@ -88,13 +89,13 @@ class _Layout(NamedTuple):
     sigma: tuple[float, ...]
 
 
-def _layouts(pair: Pair, matrix: Tensor, settings: MIND) -> tuple[_Layout, _Layout]:
+def _layouts(scene: Scene, matrix: Tensor, settings: MIND) -> tuple[_Layout, _Layout]:
     """The same places in both images."""
-    planar = pair.shape[0] == 1
+    planar = scene.shape[0] == 1
     linear = matrix[:, :3].double().cpu().numpy()
     if planar:
         linear = np.block([[np.ones((1, 1)), np.zeros((1, 2))], [np.zeros((2, 1)), linear[1:, 1:]]])
-    spacing = np.array(pair.spacing_mm)
+    spacing = np.array(scene.fixed.grid.spacing_mm)
     steps = spacing[:, None] * np.linalg.inv(linear)  # mm along the fixed axes of a step to the next moving voxel
     unit = np.maximum(spacing, np.abs(steps).max(axis=1))
     # The patch is an ellipsoid with the units as axes; a moving voxel's step has a length in terms of it.

@@ -6,11 +6,12 @@ from torch import Tensor
 
 from warpfactor.kernels.ops import Ops
 from warpfactor.scene.scene import Scene
+from warpfactor.terms.base import Plain
 from warpfactor.terms.channels import Channel, Channels, normalized_weights
 
 
 @dataclass(frozen=True)
-class MSE:
+class MSE(Plain):
     """Settings of the mean squared difference.
 
     Attributes:
@@ -23,10 +24,6 @@ class MSE:
     demons: float | None = None
     lengths: tuple[float, float, float] = (1.0, 1.0, 1.0)
     name: str = "mse"
-
-    @property
-    def sees_shading(self) -> bool:
-        return False
 
     def prepare(self, scene: Scene, ops: Ops, *, level: int = 0, weights: tuple[float, ...] | None = None) -> Channels:
         """The metric over the images of one level, the moving image in the fixed image's standardised units."""

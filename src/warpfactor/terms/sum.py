@@ -50,6 +50,9 @@ class Sum:
     def sees_shading(self) -> bool:
         return any(part.term.sees_shading for part in self.terms)
 
+    def for_levels(self, count: int) -> Sum:
+        return Sum(tuple(Weighted(part.term.for_levels(count), part.weight) for part in self.terms))
+
     def prepare(self, scene: Scene, ops: Ops, *, level: int = 0, weights: tuple[float, ...] | None = None) -> Prepared:
         """All terms over the images of one level."""
         parts = tuple(part.term.prepare(scene, ops, level=level, weights=weights) for part in self.terms)

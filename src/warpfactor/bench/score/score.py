@@ -23,6 +23,7 @@ from warpfactor.geometry.image import Image
 from warpfactor.geometry.transform import Affine, Chain, Transform, Warp
 from warpfactor.io import read_image, read_labels, read_mask
 from warpfactor.measure import TargetErrors
+from warpfactor.measure.distortion import distortion
 
 VERSION = 1  # of the definitions below; runs that were scored by another version are repeated
 BEFORE, AFFINE, AFTER = "before", "affine", "after"
@@ -152,10 +153,11 @@ def _warp_scores(case: BenchCase, transform: Transform, fixed: Image) -> dict[st
     warps = [part for part in transform.parts if isinstance(part, Warp)]
     if not warps:
         names = ("sd_log_jacobian", "folded_fraction", "folded_voxels")
-        return {f"{name}{ending}": 0.0 for ending in ("", "_image") for name in names}
-    determinant = _determinant(transform, fixed.grid)
-    values: dict[str, float] = {}
-    for ending, where in (("", region(case, fixed)), ("_image", None)):
+        return {"shear": 0.0, **{f"{name}{ending}": 0.0 for ending in ("", "_image") for name in names}}
+    determinant, inside = _determinant(transform, fixed.grid), region(case, fixed)
+    distorted = distortion(Chain(tuple(warps)).to_warp(fixed.grid).displacement, fixed.grid.spacing_mm, inside)
+    values = {"shear": distorted.shear, "folded_one_sided_voxels": float(distorted.folded_one_sided)}
+    for ending, where in (("", inside), ("_image", None)):
         found = quality.jacobian_figures(determinant, where)
         values |= {
             f"sd_log_jacobian{ending}": found.sd_log,

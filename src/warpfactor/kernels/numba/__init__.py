@@ -11,6 +11,8 @@ from warpfactor.kernels.numba.labels import sample_labels
 from warpfactor.kernels.numba.linear import affine_gradient, affine_moments
 from warpfactor.kernels.numba.lncc import lncc, lncc_plans
 from warpfactor.kernels.numba.mi import mi
+from warpfactor.kernels.numba.mind import mind
+from warpfactor.kernels.numba.mind_channels import mind_channels
 from warpfactor.kernels.numba.mse import mse
 from warpfactor.kernels.numba.sample import sample, sample_gradient
 from warpfactor.kernels.numba.shrink import shrink
@@ -31,6 +33,8 @@ __all__ = [
     "lncc",
     "lncc_plans",
     "mi",
+    "mind",
+    "mind_channels",
     "mse",
     "norms",
     "percentiles",

@@ -9,6 +9,7 @@ from warpfactor.kernels.reference.labels import sample_labels
 from warpfactor.kernels.reference.linear import affine_gradient, affine_moments
 from warpfactor.kernels.reference.lncc import lncc, lncc_plans
 from warpfactor.kernels.reference.mi import mi
+from warpfactor.kernels.reference.mind import mind, mind_channels
 from warpfactor.kernels.reference.mse import mse
 from warpfactor.kernels.reference.sample import sample, sample_gradient
 from warpfactor.kernels.reference.shrink import shrink
@@ -26,6 +27,8 @@ __all__ = [
     "lncc",
     "lncc_plans",
     "mi",
+    "mind",
+    "mind_channels",
     "mse",
     "norms",
     "percentiles",

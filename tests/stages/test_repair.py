@@ -1,0 +1,27 @@
+"""Folds are taken out where they are, and nothing else is touched."""
+
+import pytest
+import torch
+
+from warpfactor.kernels import reference
+from warpfactor.measure.distortion import distortion, least_one_sided
+from warpfactor.stages.repair import repair
+
+
+@pytest.mark.parametrize("shape", [(20, 24, 22), (1, 24, 22)])
+def test_a_fold_is_mended_and_the_rest_stays(shape):
+    field = torch.zeros((3, *shape))
+    field[2, shape[0] // 2, 12, 11] = 1.4
+    before = field.clone()
+    assert repair(field, reference) == 2
+    assert distortion(field, (1, 1, 1)).folded_one_sided == 0
+    assert least_one_sided(field).min() >= 0.05
+    assert torch.equal(field[..., :4], before[..., :4])
+    assert field[2, shape[0] // 2, 12, 11] > 0
+
+
+def test_without_folds_nothing_changes(generator):
+    field = reference.smooth_gaussian(torch.randn((3, 12, 12, 12), generator=generator), (2.0, 2.0, 2.0))
+    before = field.clone()
+    assert repair(field, reference) == 0
+    assert torch.equal(field, before)
