@@ -119,11 +119,11 @@ def _warp(found: wf.Registration) -> str:
     if warp is None:
         return "none; the transform is linear"
     moved, folded, back = warp.displacement_mm, warp.jacobian.folded_count, warp.there_and_back_vox
+    spread, shear = warp.jacobian_foreground.sd_log, warp.distortion_foreground.shear
     folds = count(folded, "folded voxel") if folded else "no folds"
     return (
         f"displacement {moved.mean:.1f} mm on average, {moved.max:.1f} mm at most; {folds}; "
-        f"SD of log Jacobian {warp.jacobian_foreground.sd_log:.2f} and shear {warp.distortion_foreground.shear:.2f} in the "
-        f"foreground; "
+        f"SD of log Jacobian {spread:.2f} and shear {shear:.2f} in the foreground; "
         f"inverse error {back.mean:.3f} voxels on average, {back.max:.2g} at most"
     )
 
