@@ -7,10 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from typer.testing import CliRunner
-from warpfactor.stages.pyramid import register_deformable
 
 import warpfactor as wf
-from warpfactor import kernels
+from scenes import OPS, scene_of, warp
 from warpfactor.bench.run import meter
 from warpfactor.bench.speed import iteration, runs, tables
 from warpfactor.bench.speed.claims import claim_table, find
@@ -21,7 +20,6 @@ from warpfactor.bench.speed.runs import SpeedMeasurement
 from warpfactor.bench.speed.yardsticks import FACTOR, ScaleCopy
 from warpfactor.cli import app, warmup
 from warpfactor.errors import InputError
-from warpfactor.scene.scene import make_scene
 
 JOB = SpeedJob("iteration", size=24, metric="lncc", optimizer="lm", backend="numba", threads=1, quick=True)
 LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells the high-water mark")
@@ -83,8 +81,7 @@ def test_a_plan_refuses_what_it_does_not_know():
 def test_a_level_runs_to_its_limit(optimizer, metric):
     settings = level_settings(optimizer, metric, iterations=12)
     assert settings.metric.name == metric
-    scene = make_scene(*make_pair(24))
-    records = register_deformable(scene, settings, ops=kernels.select("cpu")).records
+    records = warp(scene_of(*make_pair(24)), settings).records
     assert len({record.iteration for record in records if record.accepted}) == 12  # the last verdict is a record too
 
 
@@ -140,7 +137,7 @@ def test_an_iteration_in_a_fresh_process():
 
 
 def test_rejected_steps_belong_to_their_iteration():
-    times = iteration.KernelTimes(kernels.select("cpu"))
+    times = iteration.KernelTimes(OPS)
     watch = iteration.IterationTimer(ScaleCopy(100), times)
     record = type("Record", (), {})
     for accepted in (True, False, True):
@@ -152,7 +149,7 @@ def test_rejected_steps_belong_to_their_iteration():
 
 
 def test_parts_are_told_apart_by_their_turn():
-    times = iteration.KernelTimes(kernels.select("cpu"))
+    times = iteration.KernelTimes(OPS)
     field = make_pair(24)[0].data.clone()
     for _ in range(2):
         times.smooth_gaussian(field, (1.0, 1.0, 1.0))

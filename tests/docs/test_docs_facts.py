@@ -12,13 +12,13 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from layers import LAYERS
 from test_docs import FENCE, PAGES, ROOT
 from typer.main import get_command
 from typer.testing import CliRunner
 
 import stand_ins
 import warpfactor as wf
+from layers import LAYERS
 from warpfactor.bench.paper import EXPERIMENTS
 from warpfactor.checks import judge as checks
 from warpfactor.cli import app as cli

@@ -48,7 +48,7 @@ def test_a_folder_in_use_keeps_its_identity_and_the_files_of_others(tmp_path: Pa
 
 def test_what_cannot_be_written_is_refused_beforehand(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(FileError, match=r"exists already; remove it, .* force=True"):
+    with pytest.raises(FileError, match=r"exists already; remove it, .* \(force=True\)"):
         check_free(tmp_path / "file", force=False)
     check_free(tmp_path / "file", force=True)
     with pytest.raises(FileError, match="is a folder; give the name of a file"):

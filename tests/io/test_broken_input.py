@@ -16,7 +16,7 @@ import warpfactor as wf
 from small import GRID, LINEAR, QUICK_OPTIONS, pair, write_pair
 from warpfactor.cli.app import app
 from warpfactor.geometry.itk import sitk
-from warpfactor.registration.result import Registration
+from warpfactor.registration import folder as result_folder
 
 RUNNER = CliRunner()
 
@@ -146,7 +146,7 @@ def labels_that_are_none(folder):
 
 
 def lonely_labels(folder):
-    return register(folder, "--labels", folder / "fixed_labels.nii.gz"), "give --moving-labels too"
+    return register(folder, "--labels", folder / "fixed_labels.nii.gz"), "give moving labels (--moving-labels) too"
 
 
 def all_nan(folder):
@@ -222,12 +222,12 @@ def wrong_value(folder):
 
 
 def negative_sigma(folder):
-    sentence = "deformable.sigma_grad = -1: a number not below 0 is meant"
+    sentence = "The setting deformable.sigma_grad = -1 must be 0 or a positive number."
     return register(folder, "--set", "deformable.sigma_grad=-1"), sentence
 
 
 def no_step(folder):
-    return register(folder, "--set", "deformable.step=0"), "deformable.step = 0: a number above 0 is meant"
+    return register(folder, "--set", "deformable.step=0"), "The setting deformable.step = 0 must be a positive number."
 
 
 def no_value(folder):
@@ -268,12 +268,17 @@ def folder_below_file(folder):
 
 
 def occupied_folder(folder):
-    sentence = "the folder is not empty; choose another one, or overwrite it with --force"
+    sentence = "the folder is not empty; choose another one, or replace it with --force (force=True)."
     return register(folder, output="result"), sentence
 
 
 def apply_without_transform(folder):
-    return ["apply", folder / "moving.nii.gz", "-o", folder / "x.nii.gz"], "Give either a folder with --result"
+    return [
+        "apply",
+        folder / "moving.nii.gz",
+        "-o",
+        folder / "x.nii.gz",
+    ], "Give either a result folder (--result) or transform files"
 
 
 def apply_without_grid(folder):
@@ -283,7 +288,7 @@ def apply_without_grid(folder):
 
 def apply_from_no_result(folder):
     (folder / "void").mkdir()
-    return apply(folder, result="void"), "no result folder"
+    return apply(folder, result="void"), "is not a result folder, because it contains no result.json"
 
 
 def apply_to_nowhere(folder):
@@ -295,7 +300,7 @@ def apply_unknown_interpolation(folder):
 
 
 def apply_over_a_file(folder):
-    sentence = "exists already; remove it, choose another name, or overwrite it with --force"
+    sentence = "exists already; remove it, choose another name, or replace it with --force (force=True)."
     return apply(folder, output="mask.nii.gz"), sentence
 
 
@@ -377,17 +382,17 @@ def test_a_message_names_the_file_and_not_its_temporary_twin(files, monkeypatch)
 @pytest.mark.parametrize("room", [200, 2000, 60000])
 def test_a_full_disk_leaves_nothing(files, monkeypatch, room):
     """A limit on the size of files fails a write in the middle, as a full disk does."""
-    write_volumes = Registration.write_volumes
+    write_volumes = result_folder._write_volumes
 
-    def limited(self, place):
+    def limited(result, place):
         soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (room, hard))
         try:
-            write_volumes(self, place)
+            write_volumes(result, place)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
-    monkeypatch.setattr(Registration, "write_volumes", limited)
+    monkeypatch.setattr(result_folder, "_write_volumes", limited)
     refuse(files, register(files), "written")
 
 
@@ -396,4 +401,4 @@ def test_memory_that_runs_out_is_said(files, monkeypatch):
         raise MemoryError
 
     monkeypatch.setattr("warpfactor.registration.run.make_scene", full)
-    refuse(files, register(files), "The memory is full")
+    refuse(files, register(files), "Out of memory; crop the images")

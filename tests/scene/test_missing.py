@@ -167,7 +167,7 @@ def test_without_background_what_has_its_value_does_not_count():
     found = without_background(scene, ["moving"], OPS)
     assert found.fixed.mask is None
     assert torch.equal(found.moving.mask == 0, lost)  # the rest of this background is noise
-    assert without_background(scene, []) is scene
+    assert without_background(scene, [], OPS) is scene
 
 
 @pytest.mark.parametrize("dimension", SHAPES)

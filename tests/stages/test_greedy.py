@@ -9,12 +9,11 @@ import pytest
 import torch
 
 from scenes import OPS, Stopper, scene_of, warp
-from warpfactor import kernels
+from warpfactor import kernels, measure
 from warpfactor.errors import InputError
 from warpfactor.geometry.image import Image
 from warpfactor.kernels import numba as cpu
 from warpfactor.kernels import reference
-from warpfactor.measure import quality
 from warpfactor.optim import STEPS, Adam, Convergence, Demons, Paper, Trust
 from warpfactor.phantom import phantom
 from warpfactor.recipebook.table import RECIPES
@@ -46,12 +45,12 @@ def run(settings=QUICK, a_scene=None, **options):
 
 
 def error(result):
-    return quality.displacement_error(result.displacement, truth().displacement, truth().mask).mean
+    return measure.displacement_error(result.displacement, truth().displacement, truth().mask).mean
 
 
 def apart(one, two):
     """Mean distance of two warps inside the object, in voxels."""
-    return quality.displacement_error(one, two, truth().mask).mean
+    return measure.displacement_error(one, two, truth().mask).mean
 
 
 def test_history_has_a_record_per_iteration_and_the_cost_falls():

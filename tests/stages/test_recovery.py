@@ -5,9 +5,9 @@ import functools
 import pytest
 
 from scenes import scene_of, warp
+from warpfactor import measure
 from warpfactor.geometry.image import Image
 from warpfactor.kernels import numba as cpu
-from warpfactor.measure import quality
 from warpfactor.optim import SGD, Adam, Demons, Paper, Pointwise, Root, Tile, Trust
 from warpfactor.phantom import phantom
 from warpfactor.stages.settings import Deformable
@@ -42,7 +42,7 @@ def recover(shape, metric, contrast, **options):
     truth, scene = pair(shape, contrast)
     options = {"sigma_grad": 1.5, "sigma_warp": 0.5, "levels": (2, 1), "iterations": (80, 40), **options}
     result = warp(scene, Deformable(metric=metric, **options))
-    error = quality.displacement_error(result.displacement, truth.displacement, truth.mask)
+    error = measure.displacement_error(result.displacement, truth.displacement, truth.mask)
     return result, error
 
 

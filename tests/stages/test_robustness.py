@@ -30,7 +30,7 @@ from damage import (
     ramped,
     truth,
 )
-from warpfactor.measure.quality import dice_figures
+from warpfactor.measure import dice_figures
 
 # What happens to images
 
