@@ -8,8 +8,8 @@ import pytest
 import SimpleITK
 import torch
 
+from warpfactor import measure as quality
 from warpfactor.errors import InputError
-from warpfactor.measure import quality
 
 sitk: Any = SimpleITK
 

@@ -13,7 +13,7 @@ import torch
 from torch.nn import functional
 
 import warpfactor as wf
-from warpfactor.measure.quality import dice_figures
+from warpfactor.measure import dice_figures
 from warpfactor.phantom import phantom
 
 THIRD = 1 / 3
