@@ -31,6 +31,7 @@ from warpfactor.io import (
 from warpfactor.io.jsontext import json_text
 from warpfactor.io.transforms import ANTS_AFFINE, ANTS_INVERSE_WARP, ANTS_WARP
 from warpfactor.kernels import select
+from warpfactor.kernels.buffers import give_back_memory
 from warpfactor.kernels.ops import Ops
 from warpfactor.registration.apply import apply_to_image, apply_to_points
 from warpfactor.registration.record import WARPED, WARPED_LABELS, entries_of, grid_from_dict, upgraded
@@ -69,6 +70,7 @@ def save_result(
             (place / REPORT).write_text(page.html, encoding="utf-8")
             added = _merged(added, {"files": {"report": REPORT}, "verdict": page.verdict.to_dict()})
             clock.lap("report")
+        give_back_memory()  # what the stages and the report have freed, before files are encoded
         _write_volumes(result, place)
         clock.lap("write")
         entries = _merged(entries_of(clock.result), added)

@@ -132,7 +132,7 @@ def _stage(stage: Any) -> dict[str, Any]:
         "cost_after": stage.cost_after,
         "seconds": stage.seconds,
         "iterations": len(stage.history),
-        "status": stage.status,
+        "ending": stage.ending.value,
         "kept": stage.kept,
     }
     if stage.name == "deformable":
