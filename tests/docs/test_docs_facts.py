@@ -12,11 +12,11 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from test_docs import FENCE, PAGES, ROOT
 from typer.main import get_command
 from typer.testing import CliRunner
 
 import stand_ins
+from documents import FENCE, PAGES, ROOT
 import warpfactor as wf
 from layers import LAYERS
 from warpfactor.bench.paper import EXPERIMENTS
