@@ -23,8 +23,8 @@ import torch
 from typer.testing import CliRunner
 
 import stand_ins
-from documents import FENCE, PAGES, ROOT
 import warpfactor as wf
+from documents import FENCE, PAGES, ROOT
 from warpfactor.cli import app as cli
 
 MAKES_OUT = re.compile(r"-o out\b|save\(\"out\"\)")

@@ -95,7 +95,6 @@ def test_a_custom_loss_can_be_set_but_not_loaded():
         ("deformable.convergence.window", 2.5, "a whole number is meant"),
         ("deformable.metric.symmetric", 1, "true or false is meant"),
         ("deformable.units", 1, "a word is meant"),
-        ("deformable.optimizer.betas", [0.9], "2 values are meant"),
         ("deformable.sigma_grad.x", 1, "it is a single value"),
         ("deformable.optimizer", "adma", "Unknown optimizer 'adma'"),
         ("deformable.convergence", 3, "must be a table of settings"),
@@ -108,6 +107,13 @@ def test_a_custom_loss_can_be_set_but_not_loaded():
 def test_a_wrong_change_is_named(key, value, message):
     with pytest.raises(wf.InputError, match=message):
         wf.recipe("default").replace({key: value})
+
+
+def test_a_setting_of_an_optimizer_is_checked_and_belongs_to_that_optimizer():
+    with pytest.raises(wf.InputError, match="2 values are meant"):
+        wf.recipe("default").replace({"deformable.optimizer": "adam", "deformable.optimizer.betas": [0.9]})
+    with pytest.raises(wf.InputError, match=r"Unknown setting of deformable\.optimizer 'betas'; it has no settings"):
+        wf.recipe("default").replace({"deformable.optimizer.betas": [0.9, 0.99]})
 
 
 @pytest.mark.parametrize(
