@@ -26,14 +26,9 @@ from warpfactor.show import verdict
 
 DOCS = ROOT / "docs"
 SOURCE = ROOT / "src" / "warpfactor"
-PLUMBING = {
-    "GeometryWarning",
-    "atomic_folder",
-    "atomic_path",
-    "check_folder",
-    "check_free",
-}  # of wf.io, for the package
-PLUMBING |= {"run_together", "is_keypoint_file", "is_picture"}
+# What wf.io has for the package itself.
+PLUMBING = {"GeometryWarning", "atomic_folder", "atomic_path", "check_folder", "check_free", "run_together"}
+PLUMBING |= {"is_keypoint_file", "is_picture"}
 ERRORS = {"InputError", "FileError", "WarpfactorError", "Notice"}  # shown with their module, `errors`
 VALUE = "\0"  # stands for what a message fills in
 
@@ -70,9 +65,7 @@ def test_every_layer_is_explained() -> None:
 
 def test_files_that_architecture_names_exist() -> None:
     for page in ("docs/architecture.md", "CONTRIBUTING.md", "docs/howto/look.md", "docs/howto/landmarks.md"):
-        named = {
-            name for name in re.findall(r"`([\w/]+\.py)`", text_of(page)) if "/" in name and Path(name).stem != "x"
-        }
+        named = {name for name in re.findall(r"`(\w[\w/]*/\w+\.py)`", text_of(page)) if Path(name).stem != "x"}
         assert named
         assert [name for name in named if not any((place / name).is_file() for place in (ROOT, SOURCE))] == []
 
