@@ -201,7 +201,14 @@ def test_settings_per_level_are_those_of_the_finest_levels():
     assert warp.for_grid(grid(300, 400, 300)).deformable.metric.size == (3, 3, 3, 5, 7)
 
 
-@pytest.mark.parametrize("change", [{"deformable.levels": [3, 2, 1]}, {"deformable.iterations": [9, 8, 7]}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"deformable.levels": [3, 2, 1]},
+        {"deformable.iterations": [9, 8, 7]},
+        {"deformable.metric": "mse", "deformable.levels": [2, 1], "deformable.iterations": [5, 4]},
+    ],
+)
 def test_levels_or_iterations_that_are_set_hold_for_every_size(change):
     given = wf.recipe("default").replace(change)
     for size in (40, 400):
