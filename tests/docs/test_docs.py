@@ -85,7 +85,8 @@ def run_command(line: str) -> None:
     assert words[0] == "warpfactor", f"a shell block calls {words[0]}, which no test knows"
     target = words[words.index(">") + 1] if ">" in words else None
     arguments = words[1 : words.index(">")] if target else words[1:]
-    done = RUNNER.invoke(cli.app, arguments, catch_exceptions=False)
+    small = ["--shape", "24,28,24"] if arguments[0] == "demo" and "--shape" not in arguments else []
+    done = RUNNER.invoke(cli.app, [*arguments, *small], catch_exceptions=False)
     if "cuda" in arguments and not torch.cuda.is_available():
         assert done.exit_code == 2
         assert "Device 'cuda' cannot be used here" in done.stderr
