@@ -248,7 +248,7 @@ def test_what_is_compared_has_its_turn(monkeypatch):
     order = []
 
     def turn(scene, window, ops):
-        order.append((scene.fixed_grid.shape[0], window))
+        order.append((scene.fixed.grid.shape[0], window))
         return 30.0 - len(order)
 
     monkeypatch.setattr(iteration, "_nanoseconds_per_voxel", turn)

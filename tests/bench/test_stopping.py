@@ -50,5 +50,5 @@ def test_sigterm_ends_a_benchmark_and_its_processes(kind, tmp_path):
         said = process.communicate(timeout=60)[1]
         assert time.monotonic() - began < 10
     assert process.returncode == 128 + signal.SIGTERM
-    assert f"warpfactor: Stopped; what is done is in {tmp_path / 'out'}, the same command resumes" in said
+    assert f"warpfactor: Stopped; finished runs are in {tmp_path / 'out'}, and the same command resumes there." in said
     wait_for(lambda: not running(child), 5)

@@ -24,11 +24,9 @@ from typer.testing import CliRunner
 
 import stand_ins
 import warpfactor as wf
+from documents import FENCE, PAGES, ROOT
 from warpfactor.cli import app as cli
 
-ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md")])
-FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 MAKES_OUT = re.compile(r"-o out\b|save\(\"out\"\)")
 NOT_OURS = {"make", "git", "pip", "python3", "source", "antsApplyTransforms", "antsApplyTransformsToPoints"}
 ANNOUNCE = 'warpfactor() { printf "%q " warpfactor "$@"; echo; }\n'

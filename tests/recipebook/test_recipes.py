@@ -8,10 +8,8 @@ import torch
 import warpfactor as wf
 from warpfactor.cli.options import parse_settings
 from warpfactor.phantom import phantom
-from warpfactor.recipebook import recipe as recipe_module
 from warpfactor.recipebook import toml
 from warpfactor.recipebook.files import read_recipe, write_recipe
-from warpfactor.recipebook.recipe import SMALL
 
 NAMES = ["default", "brain", "lung", "abdomen", "multimodal", "paper", "fast", "accurate", "rigid", "affine"]
 
@@ -95,7 +93,6 @@ def test_a_custom_loss_can_be_set_but_not_loaded():
         ("deformable.convergence.window", 2.5, "a whole number is meant"),
         ("deformable.metric.symmetric", 1, "true or false is meant"),
         ("deformable.units", 1, "a word is meant"),
-        ("deformable.optimizer.betas", [0.9], "2 values are meant"),
         ("deformable.sigma_grad.x", 1, "it is a single value"),
         ("deformable.optimizer", "adma", "Unknown optimizer 'adma'"),
         ("deformable.convergence", 3, "must be a table of settings"),
@@ -108,6 +105,13 @@ def test_a_custom_loss_can_be_set_but_not_loaded():
 def test_a_wrong_change_is_named(key, value, message):
     with pytest.raises(wf.InputError, match=message):
         wf.recipe("default").replace({key: value})
+
+
+def test_a_setting_of_an_optimizer_is_checked_and_belongs_to_that_optimizer():
+    with pytest.raises(wf.InputError, match="2 values are meant"):
+        wf.recipe("default").replace({"deformable.optimizer": "adam", "deformable.optimizer.betas": [0.9]})
+    with pytest.raises(wf.InputError, match=r"Unknown setting of deformable\.optimizer 'betas'; it has no settings"):
+        wf.recipe("default").replace({"deformable.optimizer.betas": [0.9, 0.99]})
 
 
 @pytest.mark.parametrize(
@@ -175,52 +179,67 @@ def test_a_recipe_is_written_as_toml_or_json_only(tmp_path):
         wf.recipe(tmp_path / "none.toml")
 
 
-def test_slices_have_settings_of_their_own():
+def grid(*shape):
+    return wf.Grid.from_spacing(shape)
+
+
+def test_levels_and_iterations_follow_from_the_size():
+    warp = wf.recipe("default").for_grid(grid(180, 180, 180)).deformable
+    assert (warp.levels, warp.iterations) == ((4, 2, 1), (60, 30, 12))
+    large = wf.recipe("default").for_grid(grid(300, 400, 300)).deformable
+    assert (large.levels, large.iterations) == ((16, 8, 4, 2, 1), (60, 60, 60, 30, 12))
+    small = wf.recipe("default").for_grid(grid(90, 90, 90)).deformable
+    assert (small.levels, small.iterations) == ((2, 1), (30, 24)), "twice as many, but no more than the coarsest has"
+    assert wf.recipe("default").for_grid(grid(256, 256)).deformable.levels == (8, 4, 2, 1)
+    assert wf.recipe("lung").for_grid(grid(90, 90, 90)).deformable == wf.recipe("lung").deformable
+    assert wf.recipe("affine").for_grid(grid(90, 90, 90)).deformable is None
+
+
+def test_settings_per_level_are_those_of_the_finest_levels():
+    warp = wf.recipe("default").replace({"deformable.metric.size": [3, 5, 7]})
+    assert warp.for_grid(grid(90, 90, 90)).deformable.metric.size == (5, 7)
+    assert warp.for_grid(grid(300, 400, 300)).deformable.metric.size == (3, 3, 3, 5, 7)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"deformable.levels": [3, 2, 1]},
+        {"deformable.iterations": [9, 8, 7]},
+        {"deformable.metric": "mse", "deformable.levels": [2, 1], "deformable.iterations": [5, 4]},
+    ],
+)
+def test_levels_or_iterations_that_are_set_hold_for_every_size(change):
+    given = wf.recipe("default").replace(change)
+    for size in (40, 400):
+        warp = given.for_grid(grid(size, size, size)).deformable
+        assert (warp.levels, warp.iterations) == (given.deformable.levels, given.deformable.iterations)
+
+
+def test_slices_across_contrasts_have_settings_of_their_own():
     default = wf.recipe("default")
-    assert default.for_images(planar=True).deformable == default.planar
-    assert default.for_images(planar=False).deformable == default.deformable
-    changed = default.replace({"deformable.step": 0.7, "deformable.metric.size": 5})
-    for warp in (changed.deformable, changed.planar):
-        assert (warp.step, warp.metric.size) == (0.7, 5)
-    assert changed.planar.sigma_warp == default.planar.sigma_warp
-    assert default.replace(deformable="none").for_images(planar=True).deformable is None
-    assert wf.recipe("lung").for_images(planar=True).deformable == wf.recipe("lung").deformable
+    flat, deep = (default.for_grid(grid(*shape)).for_contrasts(same=False) for shape in ((64, 64), (64, 64, 64)))
+    assert (flat.deformable, deep.deformable) == (default.across_planar, default.across)
+    changed = default.replace({"deformable.step": 0.7})
+    assert [warp.step for warp in (changed.deformable, changed.across, changed.across_planar)] == [0.7] * 3
+    assert changed.across_planar.sigma_warp == default.across_planar.sigma_warp
+    assert default.replace(deformable="none").for_grid(grid(64, 64)).deformable is None
 
 
-def test_small_objects_have_settings_of_their_own():
-    default = wf.recipe("default")
-    spatial = default.for_images(planar=False)
-    assert spatial.for_object(SMALL - 1).deformable == default.small
-    assert spatial.for_object(SMALL).deformable == default.deformable
-    assert default.for_images(planar=True).for_object(10).deformable == default.planar
-    changed = default.replace({"deformable.step": 0.7, "small.blur": 0.6})
-    assert (changed.small.step, changed.small.blur, changed.deformable.blur) == (0.7, 0.6, default.deformable.blur)
-    assert default.replace(deformable="none").for_object(10).deformable is None
-    assert wf.recipe("lung").for_object(10).deformable == wf.recipe("lung").deformable
+def test_recipes_of_earlier_results_are_read():
+    """Version 0.1 wrote `planar` and `small`, null because the settings that were used are in `deformable`."""
+    assert wf.Recipe.from_dict({**wf.recipe("lung").to_dict(), "planar": None, "small": None}) == wf.recipe("lung")
 
 
-def test_the_object_decides_not_the_image_around_it(monkeypatch):
-    made = phantom((24, 28, 24), displacement_vox=1.0)
-    images = [torch.nn.functional.pad(array, (8,) * 6).numpy() for array in (made.fixed, made.moving)]
-    voxels = int(made.mask.sum())
-    used = []
-    for limit in (voxels // 2, 2 * voxels):
-        monkeypatch.setattr(recipe_module, "SMALL", limit)
-        found = wf.register(*images, overrides={"deformable.iterations": [2, 1, 1], "linear": None})
-        used.append(found.recipe)
-        assert found.recipe.small is None
-    assert [recipe.deformable.blur for recipe in used] == [
-        wf.recipe("default").deformable.blur,
-        wf.recipe("default").small.blur,
-    ]
-
-
-def test_a_result_has_the_settings_that_were_used():
-    made = phantom((1, 48, 40), displacement_vox=2.0)
-    images = [wf.Image.from_array(array[0]) for array in (made.fixed, made.moving)]
-    found = wf.register(*images, overrides={"deformable.iterations": [3, 2, 1]})
-    assert found.recipe.planar is None
-    assert found.recipe.deformable.metric == wf.recipe("default").planar.metric
+@pytest.mark.parametrize("shape", [(1, 80, 72), (24, 28, 24)])
+def test_a_result_has_the_settings_that_were_used(shape):
+    made = phantom(shape, displacement_vox=2.0)
+    arrays = [array[0] if shape[0] == 1 else array for array in (made.fixed, made.moving)]
+    images = [wf.Image.from_array(array) for array in arrays]
+    found = wf.register(*images, recipe="fast", overrides={"linear.iterations": [2, 2, 1]})
+    assert found.recipe.across is None and found.recipe.across_planar is None
+    assert (found.recipe.deformable.coarsest, found.recipe.deformable.meant_for) == (0, 0)
+    assert len(found.recipe.deformable.iterations) == len(found.recipe.deformable.levels)
     again = wf.register(*images, recipe=found.recipe)
     assert torch.equal(again.warp.displacement, found.warp.displacement)
 

@@ -32,7 +32,8 @@ def unknown(kind: str, word: str, known: Iterable[str]) -> InputError:
     """The error for a word that is none of the known ones: with the nearest, if one is near, and with all."""
     names = list(known)
     near = difflib.get_close_matches(word.lower(), names, n=1, cutoff=0.6)
-    hint = f"did you mean {near[0]!r} (one of {', '.join(names)})?" if near else f"use one of {', '.join(names)}."
+    known = f"use one of {', '.join(names)}." if names else "it has no settings."
+    hint = f"did you mean {near[0]!r} (one of {', '.join(names)})?" if near else known
     return InputError(f"Unknown {kind} {word!r}; {hint}")
 
 

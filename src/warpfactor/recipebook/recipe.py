@@ -56,15 +56,17 @@ class Recipe:
         for key in given:
             _check_place(key)
         parts = {key: value for key, value in given.items() if key.partition(".")[0] == "deformable"}
-        base = self
+        base, whole = self, dict[str, Any]()
         if any(key == "deformable" or key.startswith("deformable.metric") for key in parts):
             base = replace(self, across=None, across_planar=None)
-        elif self.deformable is not None and {"deformable.levels", "deformable.iterations"} & parts.keys():
-            parts = _whole_pace(self.deformable, parts)
+        if self.deformable is not None and {"deformable.levels", "deformable.iterations"} & parts.keys():
+            parts = {"deformable.coarsest": 0, "deformable.meant_for": 0, **parts}  # nothing follows from the size
+            whole = {"deformable.levels": self.deformable.levels, "deformable.iterations": self.deformable.iterations}
         given |= parts
         for other in ("across", "across_planar"):
             if getattr(base, other) is not None:
-                given |= {key.replace("deformable", other, 1): value for key, value in parts.items()} | given
+                shared = {**whole, **parts}  # levels and iterations belong together
+                given |= {key.replace("deformable", other, 1): value for key, value in shared.items()} | given
         return changed(base, given, "recipe")
 
     def for_grid(self, grid: Grid) -> Recipe:
@@ -105,12 +107,6 @@ def _check_place(key: str) -> None:
     whole = [f"{stage}.{key}" for stage, kind in stages.items() if name in _names(kind)]
     if whole:
         raise InputError(f"Unknown setting {key!r}; settings are named with their stage, here {' or '.join(whole)}.")
-
-
-def _whole_pace(warp: Deformable, parts: Mapping[str, Any]) -> dict[str, Any]:
-    """The changes with levels and iterations both, as they belong together, and nothing that follows from the size."""
-    pace = {"deformable.levels": warp.levels, "deformable.iterations": warp.iterations}
-    return {**pace, "deformable.coarsest": 0, "deformable.meant_for": 0, **parts}
 
 
 def _names(kind: Any) -> set[str]:
