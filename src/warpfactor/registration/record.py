@@ -151,6 +151,7 @@ def _stage_to_dict(stage: Stage) -> dict[str, Any]:
         "levels": [[factor, ending.value] for factor, ending in stage.levels],
         "start": stage.start,
         "start_costs": dict(stage.start_costs),
+        "evidence": stage.evidence,
         "history": _columns(stage.history),
     }
 

@@ -257,7 +257,7 @@ def _with_gaps(
 
     A part that is missing may have misled the linear stages. If there is one, or one object is much the smaller, they
     run again without that image's background. What they find then holds if there is a gap, for a second time or at a
-    lower cost.
+    lower cost (with more evidence, if the metric is another one).
     """
     lookout = Lookout(scene)
     gaps = lookout.gaps(first.matrix)
@@ -271,10 +271,16 @@ def _with_gaps(
         return first, gaps
     if second.interrupted:  # it had not come as far as the first
         return first, gaps
-    lower = second.stages[-1].cost_after < first.stages[-1].cost_after
-    if found and (gaps or lower):
+    if found and (gaps or _more_alike(second.stages[-1], first.stages[-1])):
         return second, found
     return first, gaps
+
+
+def _more_alike(stage: Stage, other: Stage) -> bool:
+    """Whether a linear stage left the images more alike than another one; costs of two metrics cannot be compared."""
+    if stage.metric == other.metric:
+        return stage.cost_after < other.cost_after
+    return (stage.evidence or 0.0) > (other.evidence or 0.0)
 
 
 def _run_linear_stages(scene: Scene, settings: Sequence[LinearSettings], start: Matrix | None, run: _Run) -> _Aligned:
