@@ -107,7 +107,7 @@ def quick(recipe: wf.Recipe) -> wf.Recipe:
     """The recipe with as few iterations as possible."""
     changes: dict[str, Any] = {}
     if recipe.linear:
-        changes |= {"linear.starts": ["identity"], "linear.iterations": [1] * len(recipe.linear[0].levels)}
+        changes |= {"linear.starts": ["identity"], "linear.iterations": [1] * len(recipe.linear[0].iterations)}
     if recipe.deformable is not None:
         changes |= {"deformable.iterations": [2] * len(recipe.deformable.levels)}
     return recipe.replace(changes)

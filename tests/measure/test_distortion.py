@@ -38,13 +38,3 @@ def test_a_voxel_that_jumps_over_its_neighbour_is_a_fold_though_central_differen
     elsewhere = torch.ones((7, 7, 7))
     elsewhere[3, 3] = 0
     assert distortion(field, (1, 1, 1), elsewhere).folded_one_sided == 0
-
-
-def test_slabs_do_not_matter(monkeypatch, generator):
-    field = torch.randn((3, 11, 9, 10), generator=generator) / 3
-    whole = distortion(field, (1, 2, 3))
-    pairs = [slice(z, min(z + 2, 11)) for z in range(0, 11, 2)]
-    monkeypatch.setattr("warpfactor.distortion.slabs", lambda shape: pairs)
-    parts = distortion(field, (1, 2, 3))
-    assert parts.folded_one_sided == whole.folded_one_sided
-    assert parts.shear == pytest.approx(whole.shear, rel=1e-5)

@@ -272,7 +272,13 @@ def test_wrong_settings_and_starts_are_named():
     for wrong in ({"dof": "projective"}, {"metric": "lnc"}, {"starts": ("axis",)}, {"starts": ("axes",)}):
         with pytest.raises(InputError, match=str(next(iter(wrong.values()))[-3:]).strip("()',")):
             LinearSettings(**wrong)
-    for wrong in ({"levels": (2, 4, 8)}, {"iterations": (3,)}, {"window": 4}, {"prior": -1.0}):
+    for wrong in (
+        {"levels": (2, 4, 8)},
+        {"iterations": ()},
+        {"levels": (4, 2), "iterations": (3,)},
+        {"window": 4},
+        {"prior": -1.0},
+    ):
         with pytest.raises(InputError):
             LinearSettings(**wrong)
     fixed, moving, _ = carried(lambda grid: np.eye(4))

@@ -12,7 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from warpfactor.checks.alignment import CORRELATIONS, DEFORMABLE, GIVEN, POOR_ALIGNMENT, rotation_degrees
+from warpfactor.checks.alignment import (
+    CORRELATIONS,
+    DEFORMABLE,
+    GIVEN,
+    POOR_ALIGNMENT,
+    has_evidence,
+    rotation_degrees,
+)
 from warpfactor.checks.case import Case
 from warpfactor.checks.limits import AMBER, GREEN, GREY, RED, grade, worst
 from warpfactor.checks.regularity import Regularity
@@ -80,13 +87,17 @@ def _convergence(case: Case) -> Check:
     share = _tail_share(stages[-1]) if stages else 0.0
     if entries["interrupted"]:
         return Check("convergence", RED, "interrupted")
-    if any(not stage["kept"] and not _agreed(stage) for stage in stages):
+    unused = [stage for stage in stages if not stage["kept"] and not _agreed(stage)]
+    if any(stage["name"] == DEFORMABLE for stage in unused):
         return Check("convergence", AMBER, "warp_discarded")
+    if any(not has_evidence(stage, unknown=False) for stage in unused):
+        return Check("convergence", AMBER, "start_used")
     if grade(share, "unsettled") != GREEN:
         deformable = stages[-1]["name"] == DEFORMABLE
         return Check("convergence", AMBER, "still_falling", {"share": share, "deformable": deformable})
-    if any(not stage["kept"] for stage in stages):
-        return Check("convergence", GREEN, "already_aligned")
+    if stages and not stages[-1]["kept"]:
+        finding = "already_aligned" if stages[-1]["name"] == DEFORMABLE else "start_sufficed"
+        return Check("convergence", GREEN, finding)
     return _settled(stages[-1]) if stages else Check("convergence", GREEN, "nothing_optimised")
 
 

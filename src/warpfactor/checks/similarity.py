@@ -274,7 +274,7 @@ def _gain(metric: str, mirrored: float, straight: float) -> float | None:
 
 def _better(levels: Levels, *matrices: Matrix) -> tuple[Matrix, float]:
     """The transform with the lowest cost at the finest level, and that cost; infinite without enough overlap."""
-    finest, share = levels.costs[-1], levels.overlap.share
+    finest, share = next(iter(levels.costs.values()))[-1], levels.overlap.share
     costs = [finest.evaluate(m).cost if share(m) >= LEAST_OVERLAP else math.inf for m in matrices]
     best = int(np.argmin(costs))
     return matrices[best], costs[best]

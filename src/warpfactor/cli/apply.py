@@ -5,13 +5,26 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
 import warpfactor as wf
 from warpfactor.cli.given import GivenTransform, other_space, read_given
-from warpfactor.cli.options import Force, Output, Quiet, Ras, Reference, ResultFolder, Threads, TransformFiles
+from warpfactor.cli.options import (
+    Channel,
+    Force,
+    Output,
+    Quiet,
+    Ras,
+    Reference,
+    ResultFolder,
+    Spacing,
+    Threads,
+    TransformFiles,
+    parse_channels,
+    parse_spacing,
+)
 from warpfactor.cli.wording import count
 from warpfactor.errors import InputError
 
@@ -40,8 +53,15 @@ def command(  # noqa: PLR0913 - one argument per option
         bool, typer.Option("--labels", help="INPUT is a label map; use label interpolation and keep its data type.")
     ] = False,
     outside: Annotated[
-        float, typer.Option(metavar="NUMBER", help="Value of the output where it lies outside the input.")
-    ] = 0.0,
+        float | None,
+        typer.Option(
+            metavar="NUMBER",
+            help="Value of the output where it lies outside the input (default: the input's own background, 0 for "
+            "labels).",
+        ),
+    ] = None,
+    channel: Channel = None,
+    spacing: Spacing = None,
     ras: Ras = False,
     force: Force = False,
     threads: Threads = None,
@@ -56,7 +76,9 @@ def command(  # noqa: PLR0913 - one argument per option
     other_space(to)
     labels = labels or interpolation == "label"
     points = source.suffix.lower() == ".csv"
-    _check_options(source, output, points=points, resampling=labels or interpolation is not None, ras=ras)
+    chosen = _Chosen(parse_spacing(spacing), parse_channels(channel))
+    resampling = labels or interpolation is not None
+    _check_options(source, output, chosen, points=points, resampling=resampling, ras=ras)
     if labels and interpolation in MIXING:
         raise InputError(f"-n {interpolation} mixes labels; with --labels leave it out, or use label or nearest.")
     given = read_given(result, transforms)
@@ -64,17 +86,30 @@ def command(  # noqa: PLR0913 - one argument per option
         written = _map_points(source, output, given, to, ras=ras, force=force)
     else:
         mode = interpolation or ("label" if labels else "linear")
-        job = _Resampling(source, output, given, to, given.output_grid(to, reference), mode, outside, force)
+        job = _Resampling(source, output, given, to, given.output_grid(to, reference), mode, outside, chosen, force)
         written = job.labels() if labels else job.images()
     if not quiet:
         where = f" in {to} space" if given.saved else ""  # transform files do not name their spaces
         typer.echo(f"{written}{where} written to {output}.")
 
 
-def _check_options(source: Path, output: Path, *, points: bool, resampling: bool, ras: bool) -> None:
+class _Chosen(NamedTuple):
+    """Spacing along (z, y, x) in mm and channels of INPUT that are used instead of all that the file says."""
+
+    spacing_mm: tuple[float, ...] | None
+    channels: tuple[int, ...] | None
+
+    def of(self, image: wf.Image) -> wf.Image:
+        image = image if self.spacing_mm is None else image.with_spacing(self.spacing_mm)
+        return image if self.channels is None else image.with_channels(self.channels)
+
+
+def _check_options(source: Path, output: Path, chosen: _Chosen, *, points: bool, resampling: bool, ras: bool) -> None:
     """InputError for options that would have no effect, and for points in a file that is named as an image."""
     if points and resampling:
         raise InputError(f"{source}: holds points; --labels and --interpolation are for images, leave them out.")
+    if points and any(chosen):
+        raise InputError(f"{source}: holds points; --spacing and --channel are for images, leave them out.")
     if points and output.suffix.lower() != ".csv":
         raise InputError(f"{output}: points are written as CSV; give a name that ends in .csv.")
     if ras and not points:
@@ -116,30 +151,34 @@ class _Resampling:
     to: str
     grid: wf.Grid
     mode: str
-    outside: float
+    outside: float | None
+    chosen: _Chosen
     force: bool
 
     def labels(self) -> str:
         """Resample a label map; returns what was written."""
         if wf.io.count_volumes(self.source) > 1:
             raise InputError(f"{self.source}: is a 4-D series; --labels is for one label map.")
-        image = wf.read_labels(self.source)
+        image = self.chosen.of(wf.read_labels(self.source))
         wf.io.write_labels(self._resample(image), self.output, like=self.source, force=self.force)
         return "Label map"
 
     def images(self) -> str:
         """Resample an image or every volume of a series; returns what was written."""
         if wf.io.count_volumes(self.source) > 1:
+            if any(self.chosen):
+                raise InputError(f"{self.source}: is a 4-D series; --spacing and --channel are for one image.")
             series = wf.io.read_series(self.source)
             volumes = self._resample_all(series)
             wf.io.write_series(volumes, self.output, step=series.step, force=self.force)
             return count(len(volumes), "volume")
-        image = wf.read_image(self.source)
+        image = self.chosen.of(wf.read_image(self.source))
         _warn_of_mixing(self.source, image, self.mode)
         moved = self._resample(image)
         if wf.io.is_picture(self.output):  # splines overshoot, and an 8-bit picture should stay one
             low, high = (float(end) for end in image.data.nan_to_num(0.0).aminmax())
-            moved.data.clamp_(min(low, self.outside, 0.0), max(high, self.outside, 255.0))
+            beyond = self._outside_values(image)
+            moved.data.clamp_(min(low, *beyond, 0.0), max(high, *beyond, 255.0))
         wf.write_image(moved, self.output, force=self.force)
         return "Image"
 
@@ -148,13 +187,22 @@ class _Resampling:
 
     def _resample_all(self, images: wf.io.Series | list[wf.Image]) -> list[wf.Image]:
         from warpfactor.checks.inputs import check_space
+        from warpfactor.registration.apply import resample_channels
         from warpfactor.show.wording import warn_of
 
         if self.given.saved:
             own, target = (self.given.grid_of(space) for space in (other_space(self.to), self.to))
             warn_of(check_space(str(self.source), images[0].grid, own, target, self.to))
         transform = self.given.towards(self.to)
-        return [transform.resample(each, self.grid, mode=self.mode, outside=self.outside) for each in images]
+        return [
+            resample_channels(transform, each, self.grid, mode=self.mode, outside=self._outside_values(each))
+            for each in images
+        ]
+
+    def _outside_values(self, image: wf.Image) -> tuple[float, ...]:
+        from warpfactor.registration.apply import outside_values
+
+        return outside_values(image, self.outside, mode=self.mode)
 
 
 def _warn_of_mixing(path: Path, image: wf.Image, mode: str) -> None:

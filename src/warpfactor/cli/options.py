@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 from typer.core import TyperCommand
 
 from warpfactor.errors import InputError
 
+_T = TypeVar("_T")
 BACKENDS = ("auto", "numba", "reference")  # as in kernels.BACKENDS, which --help must not import: it needs PyTorch
 
 
@@ -74,6 +77,30 @@ LandmarkFile = Annotated[
 Ras = Annotated[
     bool, typer.Option("--ras", help="The points are in RAS coordinates, as in nibabel and FSL, instead of LPS.")
 ]
+PairSpacing = Annotated[
+    str | None,
+    typer.Option(
+        "--spacing",
+        metavar="MM",
+        help="Spacing in mm, instead of what the files say: one number or x,y,z; FIXED/MOVING if they differ.",
+    ),
+]
+PairChannel = Annotated[
+    str | None,
+    typer.Option(
+        "--channel",
+        metavar="NUMBERS",
+        help="Channels to register, counted from 1, for instance 2 or 1,3; FIXED/MOVING if they differ.",
+    ),
+]
+Spacing = Annotated[
+    str | None,
+    typer.Option("--spacing", metavar="MM", help="Spacing of INPUT in mm instead of its own: one number or x,y,z."),
+]
+Channel = Annotated[
+    str | None,
+    typer.Option("--channel", metavar="NUMBERS", help="Channels of INPUT to resample, counted from 1: 2 or 1,3."),
+]
 
 
 class Command(TyperCommand):
@@ -107,6 +134,33 @@ def parse_numbers(text: str | None, option: str) -> tuple[float, ...] | None:
         return tuple(float(part) for part in text.split(","))
     except ValueError:
         raise InputError(f"{option} {text}: give numbers separated by commas.") from None
+
+
+def parse_spacing(text: str | None) -> tuple[float, ...] | None:
+    """Spacing along array axes (z, y, x) from numbers along x, y, z, separated by commas or by the letter x."""
+    if text is None:
+        return None
+    numbers = parse_numbers(re.sub(r"(?<=\d)\s*x\s*(?=[\d.])", ",", text), "--spacing") or ()
+    if len(numbers) > 3 or not all(0 < number < math.inf for number in numbers):
+        raise InputError(f"--spacing {text}: give one number above 0, in mm, or one each along x, y, z.")
+    return tuple(reversed(numbers))
+
+
+def parse_channels(text: str | None) -> tuple[int, ...] | None:
+    """Channel numbers separated by commas."""
+    if text is None:
+        return None
+    if not re.fullmatch(r"\s*[1-9]\d*(\s*,\s*[1-9]\d*)*\s*", text):
+        raise InputError(f"--channel {text}: give numbers from 1 on, separated by commas.")
+    return tuple(int(part) for part in text.split(","))
+
+
+def parse_pair(text: str | None, option: str, parse: Callable[[str | None], _T]) -> tuple[_T, _T]:
+    """What is meant for the fixed and for the moving image by FIXED/MOVING, or by one text for both."""
+    parts = [None] if text is None else text.split("/")
+    if len(parts) > 2:
+        raise InputError(f"{option} {text}: give one value for both images, or two with a slash, FIXED/MOVING.")
+    return parse(parts[0]), parse(parts[-1])
 
 
 def _value(text: str) -> Any:

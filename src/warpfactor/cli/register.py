@@ -17,12 +17,17 @@ from warpfactor.cli.options import (
     Force,
     Json,
     LandmarkFile,
+    PairChannel,
+    PairSpacing,
     Quiet,
     Ras,
     Report,
     Threads,
+    parse_channels,
     parse_numbers,
+    parse_pair,
     parse_settings,
+    parse_spacing,
 )
 from warpfactor.cli.stopping import StopRequest, stop_on_signal
 from warpfactor.errors import InputError
@@ -112,12 +117,18 @@ def command(  # noqa: PLR0913 - one argument per option
         list[Path] | None,
         typer.Option(metavar="FILE", help="Additional channel of the moving image. Can be repeated."),
     ] = None,
+    channel: PairChannel = None,
+    spacing: PairSpacing = None,
     channel_weights: Annotated[
         str | None, typer.Option(metavar="NUMBERS", help="Weight of each channel, for instance 1,0.5 (default: equal).")
     ] = None,
     outside: Annotated[
-        float, typer.Option(metavar="NUMBER", help="Value of the warped image outside the moving image.")
-    ] = 0.0,
+        float | None,
+        typer.Option(
+            metavar="NUMBER",
+            help="Value of the warped image outside the moving image (default: the moving image's own background).",
+        ),
+    ] = None,
     device: Annotated[str, typer.Option(metavar="NAME", help="Device to compute on: cpu or cuda.")] = "cpu",
     backend: Annotated[
         str, typer.Option(metavar="NAME", help=f"Implementation of the computations: {', '.join(BACKENDS)}.")
@@ -145,17 +156,23 @@ def command(  # noqa: PLR0913 - one argument per option
     images = ([fixed, *(fixed_channel or ())], [moving, *(moving_channel or ())])
     companions = _CompanionReader(fixed_labels, moving_labels, landmarks, ras)
     guides = _guides(landmarks, landmarks_weight, ras=ras)
+    spacings_mm = parse_pair(spacing, "--spacing", parse_spacing)
+    channels = parse_pair(channel, "--channel", parse_channels)
     with (
         terminal.progress(quiet=quiet, as_json=as_json) as view,
         stop_on_signal(view.note, keep=keep_interrupted) as stop,
     ):
         found = wf.register(
-            *(channels if len(channels) > 1 else channels[0] for channels in images),
+            *(files if len(files) > 1 else files[0] for files in images),
             recipe=recipe,
             overrides={**_smoother(smoothness), **parse_settings(settings)},
             fixed_mask=fixed_mask,
             moving_mask=moving_mask,
             initial=initial or None,
+            fixed_spacing_mm=spacings_mm[0],
+            moving_spacing_mm=spacings_mm[1],
+            fixed_channels=channels[0],
+            moving_channels=channels[1],
             channel_weights=parse_numbers(channel_weights, "--channel-weights"),
             landmarks=guides,
             landmarks_weight=landmarks_weight,

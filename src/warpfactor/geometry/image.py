@@ -83,6 +83,30 @@ class Image:
             raise InputError(_misfit(values, grid, name))
         return cls(data.reshape(-1, *grid.shape).to(torch.float32).contiguous(), grid, name)
 
+    def with_spacing(self, spacing_mm: Sequence[float] | float) -> Image:
+        """The same voxels with another spacing along (z, y, x), one for all or one per axis; the first one stays."""
+        numbers = np.atleast_1d(np.asarray(spacing_mm, dtype=np.float64))
+        axes = self.grid.ndim
+        if numbers.ndim != 1 or len(numbers) not in (1, axes) or not np.all(np.isfinite(numbers) & (numbers > 0)):
+            raise InputError(
+                f"The spacing {spacing_mm} does not fit: give one number above 0 in mm, or {axes}, since the image is "
+                f"{axes}-D."
+            )
+        wanted = np.full(3, self.grid.spacing_mm, dtype=np.float64)
+        wanted[3 - axes :] = numbers
+        matrix = self.grid.matrix.copy()
+        matrix[:3, :3] *= wanted / np.asarray(self.grid.spacing_mm)
+        return replace(self, grid=Grid(self.grid.shape, matrix, self.grid.ndim))
+
+    def with_channels(self, numbers: Sequence[int] | int) -> Image:
+        """Some of the channels, counted from 1."""
+        wanted = [numbers] if isinstance(numbers, int) else list(numbers)
+        for number in wanted or [0]:
+            if not 1 <= number <= self.channels:
+                has = "one channel" if self.channels == 1 else f"{self.channels} channels"
+                raise InputError(f"{self.name}: has {has}; channel {number} cannot be chosen, they count from 1.")
+        return replace(self, data=self.data[[number - 1 for number in wanted]])
+
     @classmethod
     def from_sitk(cls, image: Any, *, name: str = "SimpleITK image") -> Image:
         """Image from a SimpleITK image of two or three dimensions."""

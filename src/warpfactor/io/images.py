@@ -58,15 +58,21 @@ class Series:
 
 
 def from_any(source: Any, *, spacing_mm: Sequence[float] | float | None = None, name: str | None = None) -> Image:
-    """Make an Image from a path, an Image, an array (with `spacing_mm`), or a SimpleITK, nibabel or ANTs image."""
+    """Make an Image from a path, an Image, an array, or a SimpleITK, nibabel or ANTs image.
+
+    Args:
+        source: what to make it from.
+        spacing_mm: of an array along (z, y, x), or of a file, instead of what it says.
+        name: for messages.
+    """
     if isinstance(source, (np.ndarray, Tensor)):
         return Image.from_array(source, spacing_mm, name=name or "array")
+    if isinstance(source, (str, Path)):
+        return read_image(source) if spacing_mm is None else _with_spacing(Path(source), spacing_mm)
     if spacing_mm is not None:
-        raise InputError("A spacing can be given for an array only; this image has its own.")
+        raise InputError("A spacing can be given for an array or a file only; this image has its own.")
     if isinstance(source, Image):
         return source
-    if isinstance(source, (str, Path)):
-        return read_image(source)
     adapter = _ADAPTERS.get(type(source).__module__.split(".")[0])
     if adapter is not None:
         return adapter(source, **({"name": name} if name else {}))
@@ -82,6 +88,14 @@ def read_image(path: str | Path) -> Image:
     """
     data, grid = _read_volume(Path(path))
     return Image(data.to(torch.float32), grid, Path(path).name)
+
+
+def _with_spacing(path: Path, spacing_mm: Sequence[float] | float) -> Image:
+    image = read_image(path)
+    try:
+        return image.with_spacing(spacing_mm)
+    except InputError as error:
+        raise FileError(f"{path}: {error}") from error
 
 
 def read_labels(path: str | Path) -> Image:

@@ -1,4 +1,4 @@
-"""Image files that SimpleITK reads and writes: NRRD, MetaImage, DICOM folders, PNG, JPEG, TIFF and others."""
+"""Image files that SimpleITK reads and writes: NRRD, MetaImage, DICOM folders, PNG, JPEG and others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from warpfactor.io.voxels import Array, FileHeader, Volumes, VoxelSource
 
 FIELD_SUFFIXES: tuple[str, ...] = (".nrrd", ".mha", ".mhd")
 
-_PHOTO_SUFFIXES = (".png", ".tif", ".tiff", ".bmp")  # formats with an alpha channel
+_PHOTO_SUFFIXES = (".png", ".bmp")  # formats with an alpha channel
 _PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp")  # formats that hold one plane of unsigned integers
 _LARGEST_ROUNDING = 0.02  # share of the intensity range that rounding to integers may change
 _NEGLIGIBLE_ROUNDING = 1e-3  # and what it may change in any case
@@ -38,7 +38,7 @@ def read(path: Path, *, field: bool = False) -> Volumes:
     """Read the voxels and their grid from a file, or from a folder that holds one DICOM series."""
     del field  # these formats store their number of dimensions
     found = _volumes(_load_dicom(path) if path.is_dir() else _load(path))
-    return Volumes(found.data[:, :3], found.grid, found.step) if _has_opaque_alpha(path, found.data) else found
+    return without_opaque_alpha(found) if path.suffix.lower() in _PHOTO_SUFFIXES else found
 
 
 def read_header(path: Path) -> FileHeader:
@@ -68,6 +68,15 @@ def write(source: VoxelSource, path: Path, *, force: bool) -> None:
 def is_picture(path: str | Path) -> bool:
     """Return whether files of that name hold one plane of unsigned integers."""
     return Path(path).suffix.lower() in _PICTURE_SUFFIXES
+
+
+def without_opaque_alpha(found: Volumes) -> Volumes:
+    """The voxels of a picture without its fourth channel, if that only says that every pixel is opaque."""
+    if found.data.shape[1] != 4:
+        return found
+    low, high = found.data[:, 3].min(), found.data[:, 3].max()
+    opaque = bool(low == high) and int(high) in _OPAQUE
+    return Volumes(found.data[:, :3], found.grid, found.step) if opaque else found
 
 
 def reason_of(error: Exception) -> str:
@@ -129,14 +138,6 @@ def _volumes(image: Any) -> Volumes:
     channels_last = array.reshape(-1, *grid.shape, components)
     step = float(image.GetSpacing()[3]) if dimension == 4 else 1.0
     return Volumes(np.array(np.moveaxis(channels_last, -1, 1), order="C"), grid, step)
-
-
-def _has_opaque_alpha(path: Path, data: Array) -> bool:
-    """Whether the fourth channel of a picture only says that every pixel is opaque."""
-    if path.suffix.lower() not in _PHOTO_SUFFIXES or data.shape[1] != 4:
-        return False
-    low, high = data[:, 3].min(), data[:, 3].max()
-    return bool(low == high) and int(high) in _OPAQUE
 
 
 def _image(source: VoxelSource, path: Path) -> Any:

@@ -310,6 +310,14 @@ class Ops(Protocol):
         """det(I + du/dx), (D, H, W), by central differences, one-sided at the border."""
         ...
 
+    def distortion(self, displacement: Tensor, spacing: Sequence[float]) -> tuple[Tensor, Tensor]:
+        """(D, H, W) shear |F|^2 / (d det(F)^(2/d)) - 1, F = I + du/dx, and the least of the 2^d one-sided determinants.
+
+        Args:
+            spacing: along z, y, x; F is measured in lengths.
+        """
+        ...
+
     def invert(
         self, displacement: Tensor, *, start: Tensor | None = None, iterations: int = 50, tolerance: float = 1e-3
     ) -> tuple[Tensor, Tensor]:

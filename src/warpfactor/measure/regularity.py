@@ -77,7 +77,7 @@ def measure(
     warp = WarpFigures(
         jacobian=whole,
         jacobian_foreground=inner,
-        distortion_foreground=distortion(forward, grid.spacing_mm, foreground),
+        distortion_foreground=distortion(forward, grid.spacing_mm, foreground, ops=ops),
         displacement_mm=moved,
         there_and_back_vox=there_vox,
         there_and_back_mm=there_mm,

@@ -153,7 +153,7 @@ def _check_limits(given: Mapping[str, Any], before: Any, where: str) -> None:
         return
     name, other = ("levels", "iterations") if "levels" in given else ("iterations", "levels")
     count, values = len(given[name]), list(getattr(before, other))
-    if not count or count == len(values):
+    if not count or not values or count == len(values):  # levels that follow from the image take any number
         return
     fitting = values[-count:]
     while len(fitting) < count:

@@ -10,9 +10,8 @@ from warpfactor.stages.linear.stage import LinearSettings
 from warpfactor.stages.settings import Deformable
 from warpfactor.terms import LNCC, MIND
 
-_RIGID = LinearSettings(dof="rigid")
-_AFFINE = LinearSettings(dof="affine")
-_AFFINE_MI = LinearSettings(dof="affine", metric="mi")
+_RIGID = LinearSettings(dof="rigid", metric="auto")
+_AFFINE = LinearSettings(dof="affine", metric="auto")
 
 _WARP = Deformable(
     metric=LNCC((3, 3, 5), symmetric=True),
@@ -102,7 +101,7 @@ _TABLE = (
     Recipe(
         "multimodal",
         "Images of different contrast, such as T1 and T2 or CT and MR, by self-similarity.",
-        (_AFFINE_MI,),
+        (_AFFINE,),
         _ACROSS,
         _ACROSS,
         _ACROSS_PLANAR,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike
 
 from warpfactor.errors import InputError
@@ -13,8 +14,10 @@ from warpfactor.geometry.image import Image
 from warpfactor.geometry.transform import Transform
 from warpfactor.io import from_any
 from warpfactor.kernels.ops import Ops
+from warpfactor.scene.background import background
 
 SPACES = ("fixed", "moving")
+LABEL_MODES = ("nearest", "label")  # interpolations of labels, which have no background but 0
 
 
 class TwoSpaces(Protocol):
@@ -36,12 +39,42 @@ class TwoSpaces(Protocol):
     def ops(self) -> Ops: ...
 
 
-def apply_to_image(result: TwoSpaces, image: Any, *, to: str, mode: str, outside: float, grid: Grid | None) -> Image:
+def apply_to_image(
+    result: TwoSpaces, image: Any, *, to: str, mode: str, outside: float | None, grid: Grid | None
+) -> Image:
     """An image resampled to the space `to`, by default onto the grid of the image of that space."""
     own = result.fixed_grid if to == "fixed" else result.moving_grid
     given = from_any(image)
     ops = result.ops if given.data.device.type == "cpu" else None  # the transform chooses one for another device
-    return _towards(result, to).resample(given, grid or own, mode=mode, outside=outside, ops=ops)
+    beyond = outside_values(given, outside, mode=mode)
+    return resample_channels(_towards(result, to), given, grid or own, mode=mode, outside=beyond, ops=ops)
+
+
+def outside_values(image: Image, outside: float | None, *, mode: str = "linear") -> tuple[float, ...]:
+    """What is outside an image, per channel: the given value, or its own background; 0 if labels are meant."""
+    if outside is None and mode not in LABEL_MODES:
+        return tuple(background(channel) for channel in image.data)
+    return (float(outside or 0.0),) * image.channels
+
+
+def resample_channels(
+    transform: Transform,
+    image: Image,
+    grid: Grid,
+    *,
+    mode: str = "linear",
+    outside: tuple[float, ...],
+    ops: Ops | None = None,
+) -> Image:
+    """An image on another grid, each channel with its own value outside."""
+    if len(set(outside)) == 1:
+        return transform.resample(image, grid, mode=mode, outside=outside[0], ops=ops)
+    parts = (Image(channel[None], image.grid, image.name) for channel in image.data)
+    moved = [
+        transform.resample(part, grid, mode=mode, outside=value, ops=ops)
+        for part, value in zip(parts, outside, strict=True)
+    ]
+    return Image(torch.cat([part.data for part in moved]), grid, image.name)
 
 
 def apply_to_points(result: TwoSpaces, points: ArrayLike, *, to: str) -> Points:

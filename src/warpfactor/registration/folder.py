@@ -205,7 +205,13 @@ class SavedResult:
         return select()
 
     def apply(
-        self, image: Any, *, to: str = "fixed", mode: str = "linear", outside: float = 0.0, grid: Grid | None = None
+        self,
+        image: Any,
+        *,
+        to: str = "fixed",
+        mode: str = "linear",
+        outside: float | None = None,
+        grid: Grid | None = None,
     ) -> Image:
         """Resample another image of one space to the other; see Registration.apply."""
         return apply_to_image(self, image, to=to, mode=mode, outside=outside, grid=grid)

@@ -25,6 +25,7 @@ from warpfactor.terms import LandmarkTerm, Weighted
 from warpfactor.terms.channels import normalized_weights
 
 Spacing = Sequence[float] | float | None
+Channels = Sequence[int] | int | None
 
 
 @dataclass(frozen=True)
@@ -62,26 +63,36 @@ class Initial:
     displacement: Tensor | None = None
 
 
-def load_image(source: Any, *, spacing_mm: Spacing = None, name: str = "image") -> Image:
-    """One image from anything that `io.from_any` accepts; a list or tuple contains channels on the same grid."""
+def load_image(source: Any, *, spacing_mm: Spacing = None, channels: Channels = None, name: str = "image") -> Image:
+    """One image from anything that `io.from_any` accepts; a list or tuple contains channels on the same grid.
+
+    `channels` are those that are used, counted from 1; all by default.
+    """
+    if channels is not None:
+        return load_image(source, spacing_mm=spacing_mm, name=name).with_channels(channels)
     if not isinstance(source, (list, tuple)):
         return from_any(source, spacing_mm=spacing_mm, name=name if isinstance(source, (np.ndarray, Tensor)) else None)
     if not source:
         raise InputError(f"The list of {name} channels is empty; give at least one image.")
     first, *others = [load_image(channel, spacing_mm=spacing_mm, name=name) for channel in source]
-    channels = [first.data, *(other.on_grid(first.grid).data for other in others)]
-    return replace(first, data=torch.cat([channel.to(torch.float32) for channel in channels]))
+    parts = [first.data, *(other.on_grid(first.grid).data for other in others)]
+    return replace(first, data=torch.cat([part.to(torch.float32) for part in parts]))
 
 
 def load_pair(
-    fixed: Any, moving: Any, *, spacings_mm: tuple[Spacing, Spacing] = (None, None), threads: int | None = None
+    fixed: Any,
+    moving: Any,
+    *,
+    spacings_mm: tuple[Spacing, Spacing] = (None, None),
+    channels: tuple[Channels, Channels] = (None, None),
+    threads: int | None = None,
 ) -> tuple[Image, Image]:
     """The fixed and the moving image; two files are read in parallel unless `threads` is 1.
 
     Files that are probably not what was meant cause a warning.
     """
-    read_fixed = partial(load_image, fixed, spacing_mm=spacings_mm[0], name="fixed")
-    read_moving = partial(load_image, moving, spacing_mm=spacings_mm[1], name="moving")
+    read_fixed = partial(load_image, fixed, spacing_mm=spacings_mm[0], channels=channels[0], name="fixed")
+    read_moving = partial(load_image, moving, spacing_mm=spacings_mm[1], channels=channels[1], name="moving")
     if not (_is_file(fixed) and _is_file(moving)):
         return read_fixed(), read_moving()
     if threads == 1:

@@ -55,7 +55,7 @@ def entries_of(result: Registration) -> dict[str, Any]:
         "notices": [notice.to_dict() for notice in result.notices],
         "warnings": list(result.warnings),
         "fixed": _image_to_dict(result, 0, result.fixed_grid),
-        "moving": _image_to_dict(result, 1, result.moving_grid),
+        "moving": {**_image_to_dict(result, 1, result.moving_grid), "outside_values": list(run.outside)},
         "files": {
             "warped_moving_on_fixed_grid": WARPED,
             "warped_moving_labels_on_fixed_grid": None,
@@ -151,6 +151,7 @@ def _stage_to_dict(stage: Stage) -> dict[str, Any]:
         "levels": [[factor, ending.value] for factor, ending in stage.levels],
         "start": stage.start,
         "start_costs": dict(stage.start_costs),
+        "evidence": stage.evidence,
         "history": _columns(stage.history),
     }
 

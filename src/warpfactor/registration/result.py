@@ -44,6 +44,7 @@ class RunInfo:
         nonfinite: number of voxels of the fixed and the moving image that are NaN or infinite and were ignored.
         missing: share of the object of the moving image that is missing from the fixed image and was excluded, and the
             other way round; usually 0.
+        outside: value of each channel of the warped image where there is no moving image.
         names: of the fixed and the moving image.
         sources: absolute paths of the images and masks that were given as files, by name.
     """
@@ -57,6 +58,7 @@ class RunInfo:
     versions: Mapping[str, str]
     nonfinite: tuple[int, int]
     missing: tuple[float, float]
+    outside: tuple[float, ...]
     names: tuple[str, str]
     sources: Mapping[str, Path] = field(default_factory=dict)
 
@@ -166,7 +168,13 @@ class Registration:
         return backend.load() if backend is not None and backend.runs_on(torch.device("cpu")) else select()
 
     def apply(
-        self, image: Any, *, to: str = "fixed", mode: str = "linear", outside: float = 0.0, grid: Grid | None = None
+        self,
+        image: Any,
+        *,
+        to: str = "fixed",
+        mode: str = "linear",
+        outside: float | None = None,
+        grid: Grid | None = None,
     ) -> Image:
         """Resample another image of one space to the other.
 
@@ -181,7 +189,7 @@ class Registration:
             image: anything that `register` accepts as an image.
             to: the space of the output: "fixed" (for an image of moving space) or "moving".
             mode: interpolation: "linear", "nearest", "label" (labels never mix) or "bspline".
-            outside: value outside the image.
+            outside: value outside the image; by default its own background, or 0 for labels ("nearest" and "label").
             grid: the output grid; by default that of the image of that space.
         """
         return apply_to_image(self, image, to=to, mode=mode, outside=outside, grid=grid)

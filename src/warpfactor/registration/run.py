@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event as StopEvent
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,7 +21,9 @@ from warpfactor.kernels.ops import Ops
 from warpfactor.measure.regularity import measure
 from warpfactor.recipebook.files import recipe as find_recipe
 from warpfactor.recipebook.recipe import Recipe
+from warpfactor.registration.apply import outside_values, resample_channels
 from warpfactor.registration.inputs import (
+    Channels,
     Images,
     Initial,
     Spacing,
@@ -55,10 +57,12 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
     initial: Any = None,
     fixed_spacing_mm: Spacing = None,
     moving_spacing_mm: Spacing = None,
+    fixed_channels: Channels = None,
+    moving_channels: Channels = None,
     channel_weights: Sequence[float] | None = None,
     landmarks: Any = None,
     landmarks_weight: float = 1.0,
-    outside: float = 0.0,
+    outside: float | None = None,
     device: str | torch.device = "cpu",
     backend: str = "auto",
     threads: int | None = None,
@@ -77,12 +81,15 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
         fixed_mask, moving_mask: where the images count, on their own grids; anything that is not zero is inside.
         initial: a transform, 4x4 matrix (LPS mm, fixed to moving) or transform files to start from. Linear stages go on
             from its matrix; if it has a warp they are left out and the deformable stage goes on from that.
-        fixed_spacing_mm, moving_spacing_mm: spacing of arrays along (z, y, x); 1 by default.
+        fixed_spacing_mm, moving_spacing_mm: spacing of arrays along (z, y, x), 1 by default; of files, instead of what
+            they say.
+        fixed_channels, moving_channels: which channels of the images to register, counted from 1; all by default.
         channel_weights: weights of the channels in the deformable stage's metric; equal by default.
         landmarks: corresponding points that guide the deformable stage: a CSV file (see `read_landmarks`), or a pair
             (fixed, moving) of (N, 3) arrays, LPS mm.
         landmarks_weight: how strongly they pull; 1 is as strongly as the images do around each landmark.
-        outside: value of the warped image where there is no moving image.
+        outside: value of the warped image where there is no moving image; the moving image's own background by
+            default.
         device, backend: where and by which kernels to compute; `warpfactor info` lists them.
         threads: maximum number of threads (default: all cores).
         seed: seed of random numbers; only losses of your own can draw any.
@@ -102,7 +109,8 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
     chosen = _recipe(recipe, overrides, channel_weights)
     place = checked_device(device)
     choice = kernels.choose(place, backend)
-    images = _read(fixed, moving, fixed_mask, moving_mask, (fixed_spacing_mm, moving_spacing_mm), threads)
+    wanted = _Wanted((fixed_spacing_mm, moving_spacing_mm), (fixed_channels, moving_channels), threads)
+    images = _read(fixed, moving, fixed_mask, moving_mask, wanted)
     if on_read is not None:
         on_read(images)
     chosen = chosen.for_grid(images.fixed.grid)
@@ -181,15 +189,16 @@ def _recipe(spec: str | Recipe, overrides: Mapping[str, Any] | None, channel_wei
     return find_recipe(spec).replace(changes)
 
 
-def _read(
-    fixed: Any,
-    moving: Any,
-    fixed_mask: Any,
-    moving_mask: Any,
-    spacings_mm: tuple[Spacing, Spacing],
-    threads: int | None,
-) -> Images:
-    fixed_image, moving_image = load_pair(fixed, moving, spacings_mm=spacings_mm, threads=threads)
+class _Wanted(NamedTuple):
+    """What is to be read of the fixed and the moving image, and by how many threads."""
+
+    spacings_mm: tuple[Spacing, Spacing]
+    channels: tuple[Channels, Channels]
+    threads: int | None
+
+
+def _read(fixed: Any, moving: Any, fixed_mask: Any, moving_mask: Any, wanted: _Wanted) -> Images:
+    fixed_image, moving_image = load_pair(fixed, moving, **wanted._asdict())
     return Images(
         fixed_image,
         moving_image,
@@ -257,7 +266,7 @@ def _with_gaps(
 
     A part that is missing may have misled the linear stages. If there is one, or one object is much the smaller, they
     run again without that image's background. What they find then holds if there is a gap, for a second time or at a
-    lower cost.
+    lower cost (with more evidence, if the metric is another one).
     """
     lookout = Lookout(scene)
     gaps = lookout.gaps(first.matrix)
@@ -271,10 +280,16 @@ def _with_gaps(
         return first, gaps
     if second.interrupted:  # it had not come as far as the first
         return first, gaps
-    lower = second.stages[-1].cost_after < first.stages[-1].cost_after
-    if found and (gaps or lower):
+    if found and (gaps or _more_alike(second.stages[-1], first.stages[-1])):
         return second, found
     return first, gaps
+
+
+def _more_alike(stage: Stage, other: Stage) -> bool:
+    """Whether a linear stage left the images more alike than another one; costs of two metrics cannot be compared."""
+    if stage.metric == other.metric:
+        return stage.cost_after < other.cost_after
+    return (stage.evidence or 0.0) > (other.evidence or 0.0)
 
 
 def _run_linear_stages(scene: Scene, settings: Sequence[LinearSettings], start: Matrix | None, run: _Run) -> _Aligned:
@@ -289,7 +304,7 @@ def _run_linear_stages(scene: Scene, settings: Sequence[LinearSettings], start: 
     return _Aligned(np.eye(4) if matrix is None else matrix, tuple(stages))
 
 
-def _finish(images: Images, found: _Found, run: _Run, outside: float) -> Registration:
+def _finish(images: Images, found: _Found, run: _Run, outside: float | None) -> Registration:
     """Inverse, warped image and figures."""
     give_back_memory()
     grid, ops, clock = images.fixed.grid, run.ops, run.clock
@@ -305,7 +320,8 @@ def _finish(images: Images, found: _Found, run: _Run, outside: float) -> Registr
     inverse_warp = None if backward is None else Warp(backward.cpu(), grid, "fixed", "fixed")
     transform = affine if warp is None else Chain((warp, affine), "fixed", "moving")
     moving = replace(images.moving, data=images.moving.data.to(run.device))
-    warped = transform.resample(moving, grid, outside=outside, ops=ops)
+    beyond = outside_values(images.moving, outside)
+    warped = resample_channels(transform, moving, grid, outside=beyond, ops=ops)
     clock.lap("warped image")
     return Registration(
         warped=replace(warped, data=warped.data.cpu()),
@@ -327,6 +343,7 @@ def _finish(images: Images, found: _Found, run: _Run, outside: float) -> Registr
             versions=versions(),
             nonfinite=found.nonfinite,
             missing=found.missing,
+            outside=beyond,
             names=(images.fixed.name, images.moving.name),
         ),
     )

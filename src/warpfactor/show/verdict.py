@@ -125,6 +125,12 @@ def _convergence(check: Check) -> Words:
             "The warp made the images less similar and was discarded; the result is the affine alone.",
             "Check the affine and the metric; across contrasts use the recipe multimodal.",
         )
+    if check.finding == "start_used":
+        return Words(
+            "the linear stage found nothing better than a plain start",
+            "The linear stage made the images no more similar than a plain start, which is used instead.",
+            "Look at the warped image; if it does not lie on the fixed one, give an initial transform or masks.",
+        )
     if check.finding == "still_falling":
         advice = (
             "for instance with the recipe accurate" if facts["deformable"] else "with the setting linear.iterations"
@@ -140,6 +146,7 @@ def _convergence(check: Check) -> Words:
         return Words(value, f"There were {value}.", "More iterations would show it.")
     return {
         "already_aligned": Words("the images were aligned before the warp, which was discarded"),
+        "start_sufficed": Words("the linear stage found nothing better than a plain start, which is used"),
         "nothing_optimised": Words("nothing was optimised"),
         "settled": Words("the cost had settled"),
         "nearly_settled": Words("the cost had nearly stopped falling"),

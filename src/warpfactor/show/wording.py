@@ -8,11 +8,13 @@ from typing import Any
 
 from warpfactor.checks import alignment, inputs
 from warpfactor.errors import Notice
+from warpfactor.stages.linear.motion import MOTIONS
 from warpfactor.stages.stage import Ending
 
 Facts = Mapping[str, Any]
 OTHER = {"fixed": "moving", "moving": "fixed"}
 MULTIMODAL = "if the contrasts differ, use the recipe multimodal (--recipe multimodal)"
+ADVICE = f"Look at the warped image. {MULTIMODAL.capitalize()}; otherwise try masks or an initial transform."
 
 _ENDINGS = {
     Ending.CONVERGED: "Converged: no further step promises to lower the cost.",
@@ -27,8 +29,13 @@ _ENDINGS = {
 }
 
 
+_NO_BETTER = "The linear stage made the images no more similar than a plain start, which is used instead."
+
+
 def ending_sentence(ending: Ending, stage: str = "") -> str:
     """Why a stage of that name ended, in a sentence."""
+    if ending is Ending.WORSE and stage in MOTIONS:
+        return _NO_BETTER
     return _ENDINGS[ending]
 
 
@@ -53,8 +60,14 @@ def poor_alignment(facts: Facts) -> str:
 
 
 def _poor_alignment(facts: Facts) -> str:
-    advice = f"Look at the warped image. {MULTIMODAL.capitalize()}; otherwise try masks or an initial transform."
-    return f"{poor_alignment(facts)} {advice}"
+    return f"{poor_alignment(facts)} {ADVICE}"
+
+
+def _weak_evidence(facts: Facts) -> str:
+    return (
+        f"The result of the {facts['stage']} stage hardly stands out from transforms that are wrong (by "
+        f"{facts['evidence']:.1f} standard deviations). {ADVICE}"
+    )
 
 
 def _missing_part(facts: Facts) -> str:
@@ -143,6 +156,7 @@ def _image_unreadable(facts: Facts) -> str:
 
 _NOTICES: dict[str, Callable[[Facts], str]] = {
     alignment.POOR_ALIGNMENT: _poor_alignment,
+    alignment.WEAK_EVIDENCE: _weak_evidence,
     alignment.MISSING_PART: _missing_part,
     inputs.LABELS_AS_IMAGE: _labels_as_image,
     inputs.SIZES_DIFFER: _sizes_differ,

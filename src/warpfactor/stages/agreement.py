@@ -19,8 +19,8 @@ from torch import Tensor
 
 from warpfactor.kernels.ops import Ops
 
-EDGE = 64  # voxels: of the blocks that are looked at, along each axis
-BLOCKS = 2  # at most so many along each axis: 8 of them are two million voxels
+EDGE = 48  # voxels: edge of the blocks that are looked at
+BLOCKS = 2  # at most this many blocks along each axis: 8 of them are a million voxels
 FAR = 4.0  # the second scale at which the common power is measured, in units of the first
 
 

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from warpfactor.kernels.ops import Ops
-from warpfactor.measure.distortion import least_one_sided
 
 LEAST = 0.05  # one-sided determinants below this are mended
 INNER = 3  # voxels around such a voxel within which others are mended with it
@@ -21,7 +20,7 @@ def repair(displacement: Tensor, ops: Ops) -> int:
 
     A fold is a voxel of which a one-sided Jacobian determinant is below LEAST. Only boxes around folds are touched.
     """
-    folds = (least_one_sided(displacement) < LEAST).nonzero().tolist()
+    folds = (_least(displacement, ops) < LEAST).nonzero().tolist()
     for place in folds:
         sizes = tuple(zip(place, displacement.shape[1:], strict=True))
         box = tuple(slice(max(0, i - REACH), min(n, i + REACH + 1)) for i, n in sizes)
@@ -29,11 +28,16 @@ def repair(displacement: Tensor, ops: Ops) -> int:
         part = displacement[(slice(None), *box)]
         for _ in range(PASSES):
             bad = torch.zeros_like(part[0])
-            bad[inner] = (least_one_sided(part) < LEAST)[inner].to(part.dtype)
+            bad[inner] = (_least(part.contiguous(), ops) < LEAST)[inner].to(part.dtype)
             if not bool(bad.any()):
                 break
             _mend(part, bad, ops)
     return len(folds)
+
+
+def _least(displacement: Tensor, ops: Ops) -> Tensor:
+    """(D, H, W) the least one-sided determinant at every voxel."""
+    return ops.distortion(displacement, (1.0, 1.0, 1.0))[1]
 
 
 def _mend(part: Tensor, bad: Tensor, ops: Ops) -> None:

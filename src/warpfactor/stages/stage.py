@@ -106,7 +106,9 @@ class Stage:
         history: one event per iteration.
         levels: how each level of a deformable stage ended, by factor, coarse to fine.
         start: name of the start that was chosen; of linear stages.
-        start_costs: what every start that was tried cost, by name.
+        start_costs: what every plain or near start that was tried cost, by name.
+        evidence: of a linear stage, by how many standard deviations its result is better than the same transform turned
+            away in many ways; None if that was not measured.
     """
 
     name: str
@@ -121,6 +123,7 @@ class Stage:
     levels: tuple[tuple[float, Ending], ...] = ()
     start: str | None = None
     start_costs: tuple[tuple[str, float], ...] = ()
+    evidence: float | None = None
 
     @property
     def interrupted(self) -> bool:

@@ -83,7 +83,7 @@ class Run:
     def warp_discarded(self) -> bool:
         """Whether the warp was discarded because it raised the cost, so that the initial transform is scored."""
         stages = self.entries.get("details", {}).get("stages", [])
-        return any(not stage.get("kept", True) for stage in stages)
+        return any(stage.get("name") == "deformable" and not stage.get("kept", True) for stage in stages)
 
 
 def plan_run(case: BenchCase, method: Method, *, masks: bool = False, initial: Path | None = None) -> PlannedRun:

@@ -6,6 +6,7 @@ from warpfactor.kernels.numba._compile.digest import sources_are_unchanged  # be
 # isort: on
 from warpfactor.kernels.numba.compose import compose
 from warpfactor.kernels.numba.descent import adam, descend, norms
+from warpfactor.kernels.numba.distortion import distortion
 from warpfactor.kernels.numba.field import invert, jacobian_determinant, resize, round_trip
 from warpfactor.kernels.numba.labels import sample_labels
 from warpfactor.kernels.numba.linear import affine_gradient, affine_moments
@@ -28,6 +29,7 @@ __all__ = [
     "affine_moments",
     "compose",
     "descend",
+    "distortion",
     "invert",
     "jacobian_determinant",
     "lncc",

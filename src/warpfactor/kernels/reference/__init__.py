@@ -4,6 +4,7 @@ Volumes are (D, H, W) in array order (z, y, x); displacements are (3, D, H, W), 
 """
 
 from warpfactor.kernels.reference.descent import adam, descend, norms, tile
+from warpfactor.kernels.reference.distortion import distortion
 from warpfactor.kernels.reference.field import compose, invert, jacobian_determinant, resize, round_trip
 from warpfactor.kernels.reference.labels import sample_labels
 from warpfactor.kernels.reference.linear import affine_gradient, affine_moments
@@ -22,6 +23,7 @@ __all__ = [
     "affine_moments",
     "compose",
     "descend",
+    "distortion",
     "invert",
     "jacobian_determinant",
     "lncc",

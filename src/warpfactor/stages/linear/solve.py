@@ -21,7 +21,7 @@ from warpfactor.stages.stage import Ending
 
 LEAST_OVERLAP = 0.25  # of the smaller object
 LARGEST_STRAIN = 2.2  # of 2 log(stretch): a factor of 3 along any direction
-LARGEST_VOLUME = 1.1  # of |log det|: a factor of 3
+LARGEST_VOLUME = 1.8  # of |log det|: a factor of 6, a scale of 0.55 to 1.8 in space
 FIRST_DAMPING = 1e-3
 LARGEST_STEP_VOX = 4.0  # of the image's corner
 SMALLEST_STEP_VOX = 0.01

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -16,25 +16,20 @@ from warpfactor.kernels.ops import Ops
 from warpfactor.scene.levels import Level, coarse_to_fine, finest_spacing, level_scene
 from warpfactor.scene.scene import Scene, Side
 from warpfactor.stages.linear.cost import METRICS, LinearCost, linear_cost
-from warpfactor.stages.linear.motion import MOTIONS, Motion, restrict
+from warpfactor.stages.linear.depth import levels_for, limits_for
+from warpfactor.stages.linear.judge import Judge
+from warpfactor.stages.linear.motion import MOTIONS, restrict
+from warpfactor.stages.linear.search import Search, plain_and_near_starts, stages_up_to
 from warpfactor.stages.linear.solve import LEAST_OVERLAP, LinearTrial, Solver
-from warpfactor.stages.linear.starts import (
-    STARTS,
-    Overlap,
-    Start,
-    axes_starts,
-    plain_starts,
-    shifted_starts,
-    sized_starts,
-    turned_starts,
-)
+from warpfactor.stages.linear.starts import STARTS, Overlap, Start, plain_starts
+from warpfactor.stages.linear.wide import led_astray, wrong_transforms
 from warpfactor.stages.stage import Ending, Event, Stage, Watch
 
-PROMISING = 4  # starts that are optimised
-SEARCH_ITERATIONS = 15
-RIVALS = 3  # of them that are compared at the second level
+AUTO = "auto"
+PORTFOLIO = ("lncc", "mi")  # metrics among which "auto" chooses
+JUDGED_WIDTH = 44  # voxels of the level at which starts are compared across metrics
+WRONG = 32  # transforms from which a right one must stand out
 DENOISING_VOX = 0.7  # SD of the blur of images that were not shrunk
-SAME_PLACE_VOX = 1.0  # starts closer together than this, at the image's corner, are one
 
 
 @dataclass(frozen=True)
@@ -43,11 +38,13 @@ class LinearSettings:
 
     Attributes:
         dof: "translation", "rigid", "similarity" or "affine".
-        metric: "lncc", "ncc" (global), "mi" or "mse".
+        metric: "lncc", "ncc" (global), "mi" or "mse"; "auto" takes the one of "lncc" and "mi" whose transform makes the
+            images most alike by squared local correlation.
         window: edge of the LNCC window in voxels, odd.
         bins: of each axis of the histogram of MI.
-        levels: spacing of each level in units of the fixed image's finest spacing, coarse to fine.
-        iterations: at most this many per stage, one limit per level.
+        levels: spacing of each level in units of the fixed image's finest spacing, coarse to fine; none lets them
+            follow from the image: the coarsest is about 32 voxels wide, the finest of bounded size.
+        iterations: at most this many per stage, one limit per level; of the finest ones if the levels are not given.
         starts: what is tried, of starts.STARTS; not used when a start is given.
         tolerance: a stage ends when a step promises to lower the cost by less than this fraction.
         prior: weight of the squared strain (log stretch) beside the cost; keeps an affine from collapsing.
@@ -57,7 +54,7 @@ class LinearSettings:
     metric: str = "lncc"
     window: int = 7
     bins: int = 32
-    levels: tuple[float, ...] = (8, 4, 2)
+    levels: tuple[float, ...] = ()
     iterations: tuple[int, ...] = (50, 50, 20)
     starts: tuple[str, ...] = STARTS
     tolerance: float = 1e-5
@@ -65,22 +62,34 @@ class LinearSettings:
 
     def __post_init__(self) -> None:
         _one_of("dof", self.dof, MOTIONS)
-        _one_of("metric", self.metric, METRICS)
+        _one_of("metric", self.metric, (*METRICS, AUTO))
         for name in self.starts:
             _one_of("start", name, STARTS)
         if not set(self.starts) & {"identity", "centre", "mass"}:
             raise InputError(f"Starts {self.starts} need at least one of 'identity', 'centre', 'mass'.")
-        if not self.levels or len(self.levels) != len(self.iterations):
+        if not self.iterations or (self.levels and len(self.levels) != len(self.iterations)):
             raise InputError(
                 f"{len(self.levels)} levels {self.levels} and {len(self.iterations)} iteration limits "
                 f"{self.iterations}: give one limit per level, and at least one level."
             )
-        if any(b >= a for a, b in itertools.pairwise(self.levels)) or self.levels[-1] < 1:
+        if any(b >= a for a, b in itertools.pairwise(self.levels)) or min(self.levels, default=1) < 1:
             raise InputError(f"Levels {self.levels} must fall from coarse to fine and end at 1 or above.")
         if min(self.iterations) < 0 or self.tolerance < 0 or self.prior < 0:
             raise InputError("Iterations, tolerance and prior must not be negative.")
         if self.window < 3 or self.window % 2 == 0:
             raise InputError(f"LNCC window {self.window} must be odd and at least 3.")
+
+    def on(self, grid: Grid) -> LinearSettings:
+        """These settings with the levels of a fixed image on this grid, if they do not give them."""
+        if self.levels:
+            return self
+        levels = levels_for(grid)
+        return replace(self, levels=levels, iterations=limits_for(levels, self.iterations))
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Those that are tried."""
+        return PORTFOLIO if self.metric == AUTO else (self.metric,)
 
 
 @dataclass(frozen=True)
@@ -89,26 +98,39 @@ class Levels:
 
     Attributes:
         scenes: its levels, coarse to fine.
-        costs: the metric on each of them.
+        costs: by metric, each on every level.
         overlap: of the objects in the images.
     """
 
     scenes: Sequence[Scene]
-    costs: Sequence[LinearCost]
+    costs: Mapping[str, Sequence[LinearCost]]
     overlap: Overlap
 
     @classmethod
     def of(cls, scene: Scene, settings: LinearSettings, ops: Ops) -> Levels:
+        settings = settings.on(scene.fixed.grid)
         scenes = _pyramid(scene, settings.levels, ops)
-        costs = [linear_cost(s, settings.metric, ops, window=settings.window, bins=settings.bins) for s in scenes]
+        costs = {
+            metric: [linear_cost(s, metric, ops, window=settings.window, bins=settings.bins) for s in scenes]
+            for metric in settings.metrics
+        }
         return cls(scenes, costs, Overlap.of(scenes[0]))
 
-    def solvers(self, reference: Matrix, settings: LinearSettings, watch: Watch) -> list[Solver]:
-        """One per level; strains are measured against `reference`."""
-        return [
-            Solver(scene, cost, self.overlap, reference, settings.prior, settings.tolerance, lambda: watch.stopped)
-            for scene, cost in zip(self.scenes, self.costs, strict=True)
-        ]
+    def solvers(self, reference: Matrix, settings: LinearSettings, watch: Watch) -> dict[str, list[Solver]]:
+        """One per level, by metric; strains are measured against `reference`."""
+        return {
+            metric: [
+                Solver(scene, cost, self.overlap, reference, settings.prior, settings.tolerance, lambda: watch.stopped)
+                for scene, cost in zip(self.scenes, costs, strict=True)
+            ]
+            for metric, costs in self.costs.items()
+        }
+
+    def judge(self, ops: Ops) -> Judge:
+        """Of the coarsest level that is wide enough, or of the finest."""
+        wide = (scene for scene in self.scenes if max(scene.shape) >= JUDGED_WIDTH)
+        scene = next(wide, self.scenes[-1])
+        return Judge.of(scene, self.overlap, wrong_transforms(self.overlap, WRONG), ops)
 
 
 def run_linear(
@@ -132,33 +154,88 @@ def run_linear(
 
     Returns:
         4x4 float64, LPS mm, fixed world to moving world; and the stage, whose costs are those of the start (the world
-        as it is, if none was given) and of the result, at the finest level and without the prior.
+        as it is, if none was given) and of the result, at the finest level and without the prior. With the metric
+        "auto", a result that makes the images no more alike than a plain start is not used: the start is.
     """
     watch = watch or Watch()
+    settings = settings.on(scene.fixed.grid)
     levels = levels or Levels.of(scene, settings, ops)
     given = None if start is None else _given_start(start, settings.dof, scene.fixed.grid)
     solvers = levels.solvers(np.eye(4) if given is None else given.matrix, settings, watch)
-    chosen, costs = _search(solvers[:2], settings) if given is None else _check(solvers[0], given)
-    matrix, ending = coarse_to_fine(
-        _levels(levels, settings), partial(_solve, solvers, settings, watch), (chosen.matrix, Ending.NOTHING)
-    )
-    matrix = restrict(matrix, settings.dof, scene.fixed.grid)
+    judge = levels.judge(ops) if settings.metric == AUTO else None
+    if given is None:
+        chosen, costs = _search([each[:2] for each in solvers.values()], settings, judge)
+    else:
+        chosen, costs = _check(solvers[settings.metrics[0]][0], given)
+    courses = _courses(levels, solvers, settings, chosen.matrix, watch)
+    kept, best = True, courses[0]
+    if judge is not None and not best.interrupted:
+        plain = plain_starts(levels.overlap, STARTS) if given is None else [given]
+        best, rival = _contest(courses, plain, judge.at(levels.scenes[-1], ops))
+        if rival is not None:
+            kept, chosen = False, rival
+            best = replace(best, matrix=rival.matrix, ending=Ending.WORSE)
+    matrix = restrict(best.matrix, settings.dof, scene.fixed.grid)
     begin = np.eye(4) if start is None else np.asarray(start, dtype=np.float64)
-    before, after = (solvers[-1].cost.evaluate(m).cost for m in (begin, matrix))
+    before, after = (solvers[best.metric][-1].cost.evaluate(m).cost for m in (begin, matrix))
     stage = Stage(
         name=settings.dof,
-        metric=settings.metric,
+        metric=best.metric,
         level=settings.levels[-1],
         cost_before=before,
         cost_after=after,
-        ending=ending,
-        kept=True,
+        ending=best.ending,
+        kept=kept,
         seconds=watch.seconds,
-        history=tuple(watch.events),
+        history=best.events,
         start=chosen.name,
         start_costs=tuple(costs.items()),
+        evidence=None if judge is None else judge.evidence(matrix, led_astray(judge.overlap, matrix, WRONG)),
     )
     return matrix, stage
+
+
+@dataclass(frozen=True)
+class _Course:
+    """Where one metric led from the chosen start, why it ended there, and its iterations."""
+
+    metric: str
+    matrix: Matrix
+    ending: Ending
+    events: tuple[Event, ...]
+
+    @property
+    def interrupted(self) -> bool:
+        return self.ending is Ending.INTERRUPTED
+
+
+def _courses(
+    levels: Levels, solvers: Mapping[str, Sequence[Solver]], settings: LinearSettings, start: Matrix, watch: Watch
+) -> list[_Course]:
+    """The courses of all metrics; if somebody stops it, that of the first one as far as it came."""
+    found = list[_Course]()
+    for metric, run in solvers.items():
+        earlier = len(watch.events)
+        place = (len(found), len(solvers))
+        matrix, ending = coarse_to_fine(
+            _levels(levels, settings), partial(_solve, run, settings, watch, place), (start, Ending.NOTHING)
+        )
+        found.append(_Course(metric, matrix, ending, tuple(watch.events[earlier:])))
+        if ending is Ending.INTERRUPTED:
+            return [replace(found[0], ending=ending)]
+    return found
+
+
+def _contest(courses: Sequence[_Course], plain: Sequence[Start], judge: Judge) -> tuple[_Course, Start | None]:
+    """The course the judge prefers, and the best plain start if the images are as alike there as where it led.
+
+    A course after the first must be better by more than the margin.
+    """
+    charged = [judge.cost(course.matrix) + (judge.margin if k else 0.0) for k, course in enumerate(courses)]
+    best = int(np.argmin(charged))
+    rivals = [judge.cost(start.matrix) for start in plain]
+    rival = int(np.argmin(rivals))
+    return courses[best], plain[rival] if rivals[rival] <= charged[best] else None
 
 
 def _levels(levels: Levels, settings: LinearSettings) -> Iterator[Level]:
@@ -171,15 +248,21 @@ def _solve(
     solvers: Sequence[Solver],
     settings: LinearSettings,
     watch: Watch,
+    place: tuple[int, int],
     level: Level,
     before: tuple[Matrix, Ending],
 ) -> tuple[Matrix, Ending]:
-    """The transform after one level, and why it ended there; the coarsest takes the groups one after the other."""
+    """The transform after one level, and why it ended there; the coarsest takes the groups one after the other.
+
+    Args:
+        place: number of the metric, counted from 0, and of how many.
+    """
     matrix, ending = before
-    for dof in _stages(settings.dof) if level.number == 0 else (settings.dof,):
+    done = (place[0] + level.number / len(solvers)) / place[1]
+    for dof in stages_up_to(settings.dof) if level.number == 0 else (settings.dof,):
         if ending is Ending.INTERRUPTED:
             break
-        report = partial(_tell, watch, level, level.number / len(solvers))
+        report = partial(_tell, watch, level, done)
         matrix, ending = solvers[level.number].solve(matrix, dof, level.iterations, report)
     return matrix, ending
 
@@ -224,59 +307,16 @@ def _denoised(scene: Scene, ops: Ops) -> Scene:
     return Scene(blurred(scene.fixed), blurred(scene.moving))
 
 
-def _stages(dof: str) -> tuple[str, ...]:
-    """The groups up to `dof`."""
-    return MOTIONS[: MOTIONS.index(dof) + 1]
-
-
-def _search(solvers: Sequence[Solver], settings: LinearSettings) -> tuple[Start, dict[str, float]]:
-    """The best start, and what every start cost: a coarse level ranks them all, a finer one decides among the few.
-
-    Args:
-        solvers: of the levels that are searched, coarse to fine.
-    """
-    coarse = solvers[0]
-    starts = _starts(coarse, settings)
+def _search(
+    runs: Sequence[Sequence[Solver]], settings: LinearSettings, judge: Judge | None
+) -> tuple[Start, dict[str, float]]:
+    """The best start, and what every plain or near one cost; see search.py."""
+    coarse = runs[0][0]
+    starts = plain_and_near_starts(coarse, settings.dof, settings.starts)
     costs = {s.name: coarse.rank(s.matrix) for s in starts}
     _require_overlap(max(coarse.overlap.share(s.matrix) for s in starts), min(costs.values()))
-    rivals = sorted(_distinct(starts, coarse), key=lambda s: costs[s.name])[:PROMISING]
-    for solver in solvers:
-        refined = _distinct([_refine(solver, s, settings) for s in rivals], solver)
-        rivals = sorted(refined, key=lambda s: solver.rank(s.matrix))[:RIVALS]
-    return rivals[0], costs
-
-
-def _refine(solver: Solver, start: Start, settings: LinearSettings) -> Start:
-    """The start after a few steps of translation and, if allowed, rotation."""
-    matrix = start.matrix
-    for dof in _stages(settings.dof)[:2]:
-        matrix, _ = solver.solve(matrix, dof, min(SEARCH_ITERATIONS, max(settings.iterations)))
-    return Start(start.name, matrix)
-
-
-def _distinct(starts: Sequence[Start], solver: Solver) -> list[Start]:
-    """The starts; of those that are in the same place only the first."""
-    motion = Motion.on(solver.scene.fixed.grid, "rigid", finest_spacing(solver.scene.fixed.grid))
-    found: list[Start] = []
-    for start in starts:
-        apart = (np.asarray(np.linalg.solve(s.matrix, start.matrix), dtype=np.float64) for s in found)
-        if all(motion.reach(step) >= SAME_PLACE_VOX for step in apart):
-            found.append(start)
-    return found
-
-
-def _starts(solver: Solver, settings: LinearSettings) -> list[Start]:
-    """All that is asked for: plain ones first, then turns and shifts around the two best of these."""
-    overlap, names = solver.overlap, settings.starts
-    turns = settings.dof != "translation"
-    plain = plain_starts(overlap, names)
-    found = [*plain, *(axes_starts(overlap) if turns and "axes" in names else [])]
-    if settings.dof in ("similarity", "affine") and "size" in names:
-        found += sized_starts(overlap)
-    for start in sorted(plain, key=lambda s: solver.rank(s.matrix))[:2]:
-        found += turned_starts(overlap, start) if turns and "turns" in names else []
-        found += shifted_starts(overlap, start) if "shifts" in names else []
-    return found
+    search = Search(settings.dof, settings.starts, max(settings.iterations))
+    return search.best(runs, starts, costs, judge), costs
 
 
 def _check(solver: Solver, given: Start) -> tuple[Start, dict[str, float]]:

@@ -144,7 +144,7 @@ def turned_starts(overlap: Overlap, start: Start) -> list[Start]:
     found = []
     for k in (2,) if overlap.fixed.grid.shape[0] == 1 else range(3):
         for angle in (-TURN, TURN):
-            turn = _rotation(axes[:, k], angle) @ start.matrix[:3, :3]
+            turn = rotation(axes[:, k], angle) @ start.matrix[:3, :3]
             name = f"{start.name}, turned {math.degrees(angle):+.0f} degrees about axis {k + 1}"
             found.append(Start(name, about(centre, turn, target)))
     return found
@@ -172,7 +172,7 @@ def _principal_axes(spread: Matrix, grid: Grid) -> Matrix:
     return frame @ axes
 
 
-def _rotation(axis: Vector, angle: float) -> Matrix:
+def rotation(axis: Vector, angle: float) -> Matrix:
     """(3, 3) rotation about a unit axis (Rodrigues)."""
     x, y, z = axis
     cross = np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])

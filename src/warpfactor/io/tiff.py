@@ -1,0 +1,175 @@
+"""TIFF, OME-TIFF and ImageJ files: voxels with their axes, channels and spacing, through tifffile."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+
+from warpfactor.errors import FileError, InputError
+from warpfactor.geometry import itk
+from warpfactor.geometry.grid import Grid
+from warpfactor.geometry.itk import sitk
+from warpfactor.io import simpleitk
+from warpfactor.io.voxels import Array, FileHeader, Volumes, VoxelSource
+
+FIELD_SUFFIXES: tuple[str, ...] = ()
+
+SUFFIXES = (".tif", ".tiff", ".btf")
+# Millimetres of the units that microscopes and programs write; a micron sign has two code points.
+UNITS_MM = {
+    **dict.fromkeys(("nm", "nanometer", "nanometre"), 1e-6),
+    **dict.fromkeys(("um", "µm", "μm", "micron", "microns", "micrometer", "micrometre", "\\u00b5m"), 1e-3),
+    **dict.fromkeys(("mm", "millimeter", "millimetre"), 1.0),
+    **dict.fromkeys(("cm", "centimeter", "centimetre"), 10.0),
+    **dict.fromkeys(("m", "meter", "metre"), 1e3),
+    **dict.fromkeys(("inch", "inches", "in"), 25.4),
+    **dict.fromkeys(("a", "å", "angstrom"), 1e-7),
+}
+RESOLUTION_MM = {2: 25.4, 3: 10.0}  # of the tag ResolutionUnit: inch, centimetre
+CHANNELS, DEPTH, TIME = "CS", "ZIQ", "T"
+
+
+def handles(path: Path) -> bool:
+    """Return whether the name ends as that of a TIFF."""
+    return path.name.lower().endswith(SUFFIXES)
+
+
+def read(path: Path, *, field: bool = False) -> Volumes:
+    """Read the voxels and their grid; a file of one plane is 2-D."""
+    del field  # no field is written as a TIFF
+    with _opened(path) as file:
+        series = _series(path, file)
+        spacing_mm, axes, voxels = _spacing_mm(file, series), series.axes, _voxels(path, series)
+    voxels = _ordered(path, voxels, axes)
+    flat = voxels.shape[1] == 1
+    shape = voxels.shape[2:] if flat else voxels.shape[1:]
+    try:
+        grid = Grid.from_spacing(tuple(shape), spacing_mm[1:] if flat else spacing_mm)
+    except InputError as error:
+        raise FileError(f"{path}: {error} Give the right one with --spacing.") from error
+    return simpleitk.without_opaque_alpha(Volumes(np.ascontiguousarray(voxels)[None], grid))
+
+
+def read_header(path: Path) -> FileHeader:
+    """Read the number type; there is one volume, as files with time points are refused."""
+    with _opened(path) as file:
+        if not file.series:
+            raise FileError(f"{path}: holds no image.")
+        return FileHeader(1, np.dtype(file.series[0].dtype))
+
+
+def write(source: VoxelSource, path: Path, *, force: bool) -> None:
+    """Write a file that appears complete or not at all, by SimpleITK."""
+    simpleitk.write(source, path, force=force)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """The file by tifffile; FileError for what can be wrong with it."""
+    import tifffile
+
+    if not path.exists():
+        raise FileError(f"{path}: there is no such file.")
+    try:
+        with tifffile.TiffFile(path) as file:
+            yield file
+    except (tifffile.TiffFileError, OSError, ValueError, KeyError, IndexError) as error:
+        raise FileError(f"{path}: cannot be read as a TIFF ({str(error).rstrip('.')}).") from error
+
+
+def _series(path: Path, file: Any) -> Any:
+    """The image in the file; of several, as slide scanners write, the first."""
+    if not file.series:
+        raise FileError(f"{path}: holds no image.")
+    if len(file.series) > 1:
+        shapes = ", ".join("x".join(str(n) for n in each.shape) for each in file.series)
+        warnings.warn(
+            f"{path}: holds {len(file.series)} images ({shapes}); the first is used. Save another one as a file of its "
+            "own if that is meant.",
+            stacklevel=2,
+        )
+    return file.series[0]
+
+
+def _voxels(path: Path, series: Any) -> Array:
+    """The voxels along the series' axes; SimpleITK unpacks what tifffile alone cannot."""
+    try:
+        return np.asarray(series.asarray())
+    except (ValueError, ImportError) as error:  # a codec of the package imagecodecs
+        try:
+            with itk.files:
+                found: Array = sitk.GetArrayFromImage(sitk.ReadImage(str(path)))
+        except RuntimeError:
+            found = np.empty(0)
+        if found.size != np.prod(series.shape):
+            raise FileError(
+                f"{path}: its compression cannot be read ({str(error).rstrip('.')}); install the package imagecodecs, "
+                "or save the file without compression."
+            ) from error
+        return found.reshape(series.shape)
+
+
+def _ordered(path: Path, voxels: Array, axes: str) -> Array:
+    """The voxels as (C, Z, Y, X)."""
+    kept = [k for k, n in enumerate(voxels.shape) if n > 1 or axes[k] in "YX"]
+    voxels, axes = voxels.reshape([voxels.shape[k] for k in kept]), "".join(axes[k] for k in kept)
+    if TIME in axes:
+        raise FileError(
+            f"{path}: has {voxels.shape[axes.index(TIME)]} time points; one image is meant, so save one of them as a "
+            "file of its own."
+        )
+    other = "".join(letter for letter in axes if letter not in f"YX{CHANNELS}{DEPTH}")
+    if other or sum(letter in DEPTH for letter in axes) > 1:
+        raise FileError(
+            f"{path}: has the axes {axes}; an image has channels (C), slices (Z), rows (Y) and columns (X), so save "
+            "a file that has these only."
+        )
+    channels = [k for k, letter in enumerate(axes) if letter in CHANNELS]
+    depth = [k for k, letter in enumerate(axes) if letter in DEPTH]
+    rows, columns = axes.index("Y"), axes.index("X")
+    moved = voxels.transpose([*channels, *depth, rows, columns])
+    count = int(np.prod([voxels.shape[k] for k in channels], dtype=np.int64))
+    return moved.reshape(count, voxels.shape[depth[0]] if depth else 1, voxels.shape[rows], voxels.shape[columns])
+
+
+def _spacing_mm(file: Any, series: Any) -> tuple[float, float, float]:
+    """Along (z, y, x), 1 where the file does not tell."""
+    if file.is_ome and file.ome_metadata:
+        return _ome_spacing_mm(file.ome_metadata)
+    x, y = (_pixel(series.keyframe, tag) for tag in ("XResolution", "YResolution"))
+    if file.is_imagej:
+        known = file.imagej_metadata or {}
+        unit = UNITS_MM.get(str(known.get("unit", "")).strip().lower())
+        if unit is None:
+            return 1.0, 1.0, 1.0
+        return float(known.get("spacing") or 1.0) * unit, y * unit, x * unit
+    tag = series.keyframe.tags.get("ResolutionUnit")
+    unit = RESOLUTION_MM.get(2 if tag is None else int(tag.value))
+    return (1.0, 1.0, 1.0) if unit is None else (1.0, y * unit, x * unit)
+
+
+def _pixel(page: Any, name: str) -> float:
+    """A pixel in units of the resolution tag; 1 unit without the tag."""
+    tag = page.tags.get(name)
+    if tag is None:
+        return 1.0
+    count, unit = tag.value
+    return unit / count if count and unit else 1.0
+
+
+def _ome_spacing_mm(text: str) -> tuple[float, float, float]:
+    """What the first image of OME's XML says of its pixels; micrometres where it names no unit."""
+    pixels: Any = next((e for e in ElementTree.fromstring(text).iter() if e.tag.rpartition("}")[2] == "Pixels"), None)
+    found = [1.0, 1.0, 1.0]
+    for k, axis in enumerate("ZYX" if pixels is not None else ""):
+        size, name = pixels.get(f"PhysicalSize{axis}"), pixels.get(f"PhysicalSize{axis}Unit") or "µm"
+        unit = UNITS_MM.get(name.strip().lower())
+        if size is not None and unit is not None:
+            found[k] = float(size) * unit
+    return found[0], found[1], found[2]
