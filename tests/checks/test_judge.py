@@ -196,6 +196,13 @@ def test_settled_is_said_only_of_what_has_settled():
     assert "too few steps" in convergence(pair, history=few).value
 
 
+def test_a_plain_start_that_is_used_instead_is_said_and_doubted_without_evidence():
+    changes = {"name": "affine", "metric": "mi", "kept": False, "ending": "worse", "history": {}}
+    weak, strong = (convergence(registered(), **changes, evidence=each) for each in (5.0, 20.0))
+    assert (weak.level, strong.level) == ("amber", "green")
+    assert all("nothing better than a plain start" in check.value for check in (weak, strong))
+
+
 def test_more_iterations_are_advised_for_the_stage_that_needs_them():
     falling = {"level": [1] * 20, "cost": (1 - np.linspace(0, 1, 20) ** 2).tolist(), "accepted": [True] * 20}
     assert "accurate" in convergence(registered(), history=falling).advice

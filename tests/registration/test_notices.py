@@ -7,15 +7,18 @@ import pytest
 
 import warpfactor as wf
 from small import LINEAR, pair
+from warpfactor.checks.alignment import WEAK_EVIDENCE, find_notices
 from warpfactor.registration.companions import _errors
+from warpfactor.show.wording import sentence
 
 
-def test_images_with_nothing_in_common_are_noticed():
+@pytest.mark.parametrize(("metric", "words"), [("lncc", "LNCC cost 0."), ("auto", "hardly stands out")])
+def test_images_with_nothing_in_common_are_noticed(metric, words):
     rng = np.random.default_rng(3)
-    found = wf.register(rng.random((40, 44)), rng.random((42, 40)), recipe="affine", overrides=LINEAR)
-    (notice,), (text,) = found.notices, found.warnings
-    assert notice.facts["metric"] == "lncc"
-    assert "LNCC cost 0." in text
+    how = {**LINEAR, "linear.metric": metric}
+    found = wf.register(rng.random((40, 44)), rng.random((42, 40)), recipe="affine", overrides=how)
+    (text,) = found.warnings
+    assert words in text
     assert "--recipe multimodal" in text
     assert found.to_dict()["warnings"] == [text]
 
@@ -31,6 +34,19 @@ def test_two_contrasts_are_noticed_unless_the_recipe_is_for_them(data_dir):
     assert notice.facts["rotation_degrees"] > 20
     by_information = wf.recipe("multimodal").replace({"deformable": None})
     assert not wf.register(*images, recipe=by_information).notices
+
+
+@pytest.mark.parametrize(
+    ("metric", "evidence", "codes"),
+    [("mi", 10.7, [WEAK_EVIDENCE]), ("mi", 11.6, []), ("mi", None, []), ("lncc", 5.0, [])],
+)
+def test_mutual_information_that_hardly_stands_out_is_noticed(metric, evidence, codes):
+    stage = {"name": "affine", "metric": metric, "cost_after": 0.4, "start": "mass", "evidence": evidence}
+    found = find_notices([stage], np.eye(4), (0.0, 0.0))
+    assert [notice.code for notice in found] == codes
+    assert all("hardly stands out" in sentence(notice) and "10.7" in sentence(notice) for notice in found)
+    del stage["evidence"]  # as in folders of earlier versions
+    assert find_notices([stage], np.eye(4), (0.0, 0.0)) == ()
 
 
 @pytest.mark.parametrize("spacing_mm", [0.1, 1.0])
