@@ -177,7 +177,8 @@ def test_the_summary_has_five_lines(found):
 
 def test_the_summary_says_what_its_figures_mean(found):
     text, warp = summary(found), found.figures.warp
-    assert f"SD of log Jacobian {warp.jacobian_foreground.sd_log:.2f} in the foreground" in text
+    spread, shear = warp.jacobian_foreground.sd_log, warp.distortion_foreground.shear
+    assert f"SD of log Jacobian {spread:.2f} and shear {shear:.2f} in the foreground" in text
     assert f"voxels on average, {warp.there_and_back_vox.max:.2g} at most" in text
     assert "at level 2; deformable" in text and "cannot be compared" in text
     seconds = found.run.seconds

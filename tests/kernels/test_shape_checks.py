@@ -7,7 +7,7 @@ from warpfactor.kernels import numba as cpu
 
 FIXED, MOVING = (5, 6, 7), (4, 6, 8)
 WEIGHTS = (1.0, 1.0, 1.0)
-ONE_TENSOR = {"resize", "shrink", "smooth_box", "smooth_gaussian"}
+ONE_TENSOR = {"mind_channels", "resize", "shrink", "smooth_box", "smooth_gaussian"}
 
 
 def image(shape=FIXED):
@@ -47,6 +47,7 @@ CALLS = {
     "affine_gradient": {"gradient": field()},
     "affine_moments": pair(),
     "compose": {"warp": field(), "step": field(), "out": field()},
+    "distortion": {"displacement": field(), "spacing": (1.0, 1.0, 1.0)},
     "descend": {"gradient": field(), "form": "root", "damping": 1.0, "weights": WEIGHTS},
     "invert": {"displacement": field(), "start": field()},
     "jacobian_determinant": {"displacement": field()},
@@ -56,6 +57,9 @@ CALLS = {
         **{"window": "box", "exact": True, "floors": (0.1, 0.1)},
     },
     "mi": warped(bins=8, fixed_range=(0.0, 1.0), moving_range=(0.0, 1.0)),
+    "mind": warped(
+        fixed=torch.zeros((*FIXED, 12), dtype=torch.uint8), moving=torch.zeros((*MOVING, 12), dtype=torch.uint8)
+    ),
     "mse": warped(),
     "norms": {"gradient": field(), "weights": WEIGHTS},
     "percentiles": {"values": image(), "mask": mask(), "ranks": (50,)},
@@ -69,8 +73,10 @@ CALLS = {
 # The tensor that the others have to fit. If it is a field, it must still have three components.
 LEADS = {
     **dict.fromkeys(("adam", "affine_gradient", "descend", "norms", "tile"), "gradient"),
-    **dict.fromkeys(("affine_moments", "lncc", "lncc_plans", "mi", "mse"), "fixed"),
-    **dict.fromkeys(("invert", "jacobian_determinant", "sample", "sample_gradient", "sample_labels"), "displacement"),
+    **dict.fromkeys(("affine_moments", "lncc", "lncc_plans", "mi", "mind", "mse"), "fixed"),
+    **dict.fromkeys(
+        ("distortion", "invert", "jacobian_determinant", "sample", "sample_gradient", "sample_labels"), "displacement"
+    ),
     **dict.fromkeys(("percentiles", "tally"), "values"),
     **{"compose": "warp", "round_trip": "first"},
 }

@@ -108,8 +108,8 @@ def _agreed(stage: Mapping[str, Any]) -> bool:
 
 def _settled(stage: Mapping[str, Any]) -> Check:
     """A stage whose cost did not decrease noticeably at its end, or that was too short to tell."""
-    limited = Ending.LIMIT.value in (stage["ending"], *(ending for _, ending in stage["levels"][-1:]))
-    if not limited:
+    last = stage["levels"][-1][1] if stage["levels"] else stage["ending"]
+    if last != Ending.LIMIT.value:
         return Check("convergence", GREEN, "settled")
     if len(_last_costs(stage)) < TAIL:
         return Check("convergence", GREY, "too_few_steps")

@@ -221,8 +221,9 @@ def _entropy(shares: NDArray[Any]) -> float:
 
 
 def _metric(entries: Mapping[str, Any]) -> str:
-    """Local correlation if all stages compared images of one contrast; otherwise mutual information."""
-    return "lncc" if all(stage["metric"] in ONE_CONTRAST for stage in entries["stages"]) else "mi"
+    """Local correlation if the linear stages went by it; otherwise mutual information."""
+    linear = [stage for stage in entries["stages"] if stage["name"] in MOTIONS] or entries["stages"]
+    return "lncc" if all(stage["metric"] in ONE_CONTRAST for stage in linear) else "mi"
 
 
 def _dof(entries: Mapping[str, Any]) -> str:

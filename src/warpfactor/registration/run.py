@@ -106,6 +106,8 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
     True
     """
     clock = Clock()
+    if stop is not None and not isinstance(stop, StopEvent):
+        raise InputError(f"stop={stop!r}: give a threading.Event, and set it to end the run.")
     chosen = _recipe(recipe, overrides, channel_weights)
     place = checked_device(device)
     choice = kernels.choose(place, backend)

@@ -18,7 +18,7 @@ ADVICE = f"Look at the warped image. {MULTIMODAL.capitalize()}; otherwise try ma
 
 _ENDINGS = {
     Ending.CONVERGED: "Converged: no further step promises to lower the cost.",
-    Ending.LIMIT: "Finished: all iterations of the recipe were done.",
+    Ending.LIMIT: "Finished: the levels ran to their iteration limits, or to where nothing more was to be gained.",
     Ending.STALLED: "Finished: no step lowered the cost any more.",
     Ending.ROSE: "Stopped where the cost began to rise, as the stopping rule of the recipe says.",
     Ending.NOISE: "Converged: only noise was left to follow.",
