@@ -128,7 +128,7 @@ def rise(scene: Scene, chosen: Deformable) -> int:
 
 
 @tells
-@pytest.mark.parametrize(("optimizer", "limit"), [("lm", 32), ("adam", 56), ("rejecting", 44), ("adaptive", 44)])
+@pytest.mark.parametrize(("optimizer", "limit"), [("lm", 32), ("adam", 56), ("rejecting", 44), ("adaptive", 54)])
 def test_a_level_stays_within_its_budget(optimizer: str, limit: float, generator: torch.Generator) -> None:
     """Bytes a voxel with both images, and two more for rows and planes.
 
@@ -186,4 +186,4 @@ def test_a_whole_run_stays_within_its_budget(tmp_path: Path) -> None:
         (tmp_path / turn).mkdir()
         command = [sys.executable, "-c", WHOLE_RUN, str(tmp_path / turn)]
         done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
-    assert 40 < float(done.stdout) < 58
+    assert 40 < float(done.stdout) < 70  # 64 with the adaptive default; 0.1 had 50, without log Jacobian and shear

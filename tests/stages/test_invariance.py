@@ -12,7 +12,11 @@ Differences are in voxels: their mean and their 99th percentile over the object.
   that, a tenth of the phantom's true error.
 * COMMON: what most of many such changes stay within, of the run among them that is nearest to the rest: the
   unchanged run may itself lie beyond an edge.
-* EMPTIER: more differs than numbers. What was unknown beyond the border is now known to be empty, windows and filters
+  Since the default looks every few iterations whether two halves of the force still agree, rounding may also end a
+  level at another iteration: a slice with its axes in another order was 0.035 away in the mean and 0.19 at the 99th
+  percentile, products as a loss of one's own 0.008 and 0.21.
+* EMPTIER: more differs than numbers. Levels and iterations follow from the size of the image, which a margin changes
+  (0.060 and 0.163 for a volume in zeros). What was unknown beyond the border is now known to be empty, windows and filters
   are no longer cut there, and the coarsest affine level has other voxels.
 * NOISIER: the images differ. Noise is where none was, which moves the affine by some tenths of a voxel; the warp makes
   up for most of that.
@@ -48,9 +52,9 @@ class Tolerance(NamedTuple):
     p99: float
 
 
-ROUNDING = Tolerance(0.04, 0.15)
+ROUNDING = Tolerance(0.04, 0.25)
 COMMON = Tolerance(1e-3, 1e-2)
-EMPTIER = Tolerance(0.03, 0.15)
+EMPTIER = Tolerance(0.08, 0.2)
 NOISIER = Tolerance(0.08, 0.4)
 
 
