@@ -16,8 +16,8 @@ Differences are in voxels: their mean and their 99th percentile over the object.
   level at another iteration: a slice with its axes in another order was 0.035 away in the mean and 0.19 at the 99th
   percentile, products as a loss of one's own 0.008 and 0.21.
 * EMPTIER: more differs than numbers. Levels and iterations follow from the size of the image, which a margin changes
-  (0.060 and 0.163 for a volume in zeros). What was unknown beyond the border is now known to be empty, windows and filters
-  are no longer cut there, and the coarsest affine level has other voxels.
+  (0.060 and 0.163 for a volume in zeros). What was unknown beyond the border is now known to be empty, windows and
+  filters are no longer cut there, and the coarsest affine level has other voxels.
 * NOISIER: the images differ. Noise is where none was, which moves the affine by some tenths of a voxel; the warp makes
   up for most of that.
 """
