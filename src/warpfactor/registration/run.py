@@ -107,7 +107,7 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
     """
     clock = Clock()
     if stop is not None and not isinstance(stop, StopEvent):
-        raise InputError(f"stop={stop!r}: give a threading.Event, and set it to end the run.")
+        raise InputError(f"The argument stop={stop!r} must be a threading.Event, which you set to end the run.")
     chosen = _recipe(recipe, overrides, channel_weights)
     place = checked_device(device)
     choice = kernels.choose(place, backend)
