@@ -5,33 +5,9 @@ from contextlib import contextmanager
 import numba
 import torch
 
-MATRIX = torch.tensor(
-    [[1.03, 0.05, -0.02, 0.3131], [-0.04, 0.7, 0.03, 0.9173], [0.02, -0.06, 1.1, -0.4137]], dtype=torch.float64
-)
+from warpfactor.checks.device.problems import masks, problem
 
-
-def problem(shapes, seed=0):
-    """Fixed, moving, displacement and matrix in float64, for a (fixed, moving) pair of shapes.
-
-    In 2-D no point leaves the plane. All numbers are exact in float32.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    fixed_shape, moving_shape = shapes
-    fixed = torch.randn(fixed_shape, generator=generator, dtype=torch.float32).double()
-    moving = torch.randn(moving_shape, generator=generator, dtype=torch.float32).double()
-    field = torch.randn((3, *fixed_shape), generator=generator, dtype=torch.float32).double()
-    matrix = MATRIX.clone()
-    if fixed_shape[0] == 1:
-        field[0] = 0
-        matrix[0] = torch.tensor([1.0, 0, 0, 0])
-        matrix[:, 0] = torch.tensor([1.0, 0, 0])
-    return fixed, moving, field, matrix
-
-
-def masks(shapes, seed=1):
-    """Fixed and moving mask, in which four voxels of five count."""
-    generator = torch.Generator().manual_seed(seed)
-    return tuple((torch.rand(s, generator=generator) > 0.2).to(torch.uint8) for s in shapes)
+__all__ = ["assert_as_exact", "masks", "object_in", "problem", "single", "threads"]
 
 
 def object_in(shape, generator, lean=0.6):

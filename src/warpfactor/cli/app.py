@@ -1,7 +1,7 @@
 """The application: its commands, and how errors, warnings and signals end it.
 
-Exit codes: 0 success, 1 internal error, 2 wrong usage or input, 3 failed runs of `bench`, 130 interrupted (Ctrl-C), 143
-terminated (SIGTERM).
+Exit codes: 0 success, 1 internal error (or, of `info --check-device`, a device that is absent or did not pass), 2 wrong
+usage or input, 3 failed runs of `bench`, 130 interrupted (Ctrl-C), 143 terminated (SIGTERM).
 """
 
 from __future__ import annotations

@@ -65,13 +65,19 @@ def checked_device(name: str | torch.device) -> torch.device:
     """The device; InputError if it is not available."""
     try:
         device = torch.device(name)
+    except RuntimeError as error:
+        raise InputError(f"Device {str(name)!r} is unknown; use cpu, cuda, mps or, for instance, cuda:1.") from error
+    try:
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:  # an assertion if PyTorch was built without it
-        reason = str(error).splitlines()[0]
-        raise InputError(
-            f"Device {str(name)!r} cannot be used here ({reason}); `warpfactor info` lists the devices."
-        ) from error
+    except NotImplementedError as error:  # its message has 1500 letters
+        raise InputError(_unusable(device, "this PyTorch was built without it")) from error
+    except (RuntimeError, AssertionError) as error:  # an assertion if PyTorch was built without CUDA
+        raise InputError(_unusable(device, str(error).partition("\n")[0])) from error
     return device
+
+
+def _unusable(device: torch.device, reason: str) -> str:
+    return f"Device {str(device)!r} cannot be used here ({reason}); `warpfactor info` lists the devices."
 
 
 def peak_memory_mb() -> float | None:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from warpfactor import kernels
+from warpfactor.checks.device.record import unverified
 from warpfactor.errors import InputError
 from warpfactor.geometry.grid import Matrix
 from warpfactor.geometry.transform import Affine, Chain, Warp
@@ -40,6 +41,7 @@ from warpfactor.scene.missing import Gap, Lookout, gap_shares, without_backgroun
 from warpfactor.scene.object import shown
 from warpfactor.scene.prepare import make_scene, stored
 from warpfactor.scene.scene import Scene
+from warpfactor.show.wording import warn_of
 from warpfactor.stages.greedy import run_greedy
 from warpfactor.stages.linear.stage import LinearSettings, run_linear
 from warpfactor.stages.stage import Ending, Progress, Stage, Watch
@@ -111,6 +113,7 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
     chosen = _recipe(recipe, overrides, channel_weights)
     place = checked_device(device)
     choice = kernels.choose(place, backend)
+    warn_of(unverified(place, choice.name))
     wanted = _Wanted((fixed_spacing_mm, moving_spacing_mm), (fixed_channels, moving_channels), threads)
     images = _read(fixed, moving, fixed_mask, moving_mask, wanted)
     if on_read is not None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from warpfactor.checks import alignment, inputs
+from warpfactor.checks.device import record
 from warpfactor.errors import Notice
 from warpfactor.stages.linear.motion import MOTIONS
 from warpfactor.stages.stage import Ending
@@ -154,6 +155,13 @@ def _image_unreadable(facts: Facts) -> str:
     return str(facts["error"])
 
 
+def _unverified_device(facts: Facts) -> str:
+    return (
+        f"Backend {facts['backend']!r} is experimental, not yet verified on this device ({facts['title']}); run "
+        f"`warpfactor info --check-device {facts['device']}` once."
+    )
+
+
 _NOTICES: dict[str, Callable[[Facts], str]] = {
     alignment.POOR_ALIGNMENT: _poor_alignment,
     alignment.WEAK_EVIDENCE: _weak_evidence,
@@ -168,4 +176,5 @@ _NOTICES: dict[str, Callable[[Facts], str]] = {
     inputs.IMAGE_NOT_FOUND: _image_not_found,
     inputs.IMAGE_DIFFERS: _image_differs,
     inputs.IMAGE_UNREADABLE: _image_unreadable,
+    record.UNVERIFIED_DEVICE: _unverified_device,
 }

@@ -1,0 +1,1 @@
+"""The kernels of a device against the plain PyTorch reference: problems, comparison, timing, and what has passed."""
