@@ -23,7 +23,6 @@ Differences are in voxels: their mean and their 99th percentile over the object.
 """
 
 import functools
-import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -118,7 +117,7 @@ def test_most_changes_of_the_last_bit_change_nothing_to_speak_of(dimension):
         return BRIGHT * image * (1 + 1e-7 * torch.randn(image.shape, generator=generator))
 
     points = object_points(made.mask, grid)
-    runs = [plain(dimension), *(register(rounded(made.fixed), rounded(made.moving), grid) for _ in range(9))]
+    runs = [plain(dimension), *(register(rounded(made.fixed), rounded(made.moving), grid) for _ in range(5))]
     sent = [run.transform.map_points(points) / min(grid.spacing_mm[-grid.ndim :]) for run in runs]
     lengths = [[np.linalg.norm(one - two, axis=1) for two in sent] for one in sent]
     apart = np.array([[(each.mean(), np.quantile(each, 0.99)) for each in row] for row in lengths])
@@ -143,7 +142,7 @@ def test_the_warp_that_is_compared_is_one(dimension):
 SCALES = [
     ("3-D", 1000, 1),
     ("3-D", 0.001, 0.001),
-    *(("2-D", *both) for both in [(1000, 1), (1, 1000), (0.001, 0.001), (1000, 0.001)]),
+    *(("2-D", *both) for both in [(1, 1000), (1000, 0.001)]),
 ]
 
 
@@ -161,7 +160,7 @@ def test_scaling_by_a_power_of_two_changes_nothing_at_all():
     assert np.array_equal(changed.affine.matrix, plain().affine.matrix)
 
 
-OFFSETS = [("3-D", -500, 1000), *(("2-D", *both) for both in [(1000, 0), (0, -500), (-500, 1000)])]
+OFFSETS = [("3-D", -500, 1000), *(("2-D", *both) for both in [(1000, 0), (-500, 1000)])]
 
 
 @pytest.mark.parametrize(("dimension", "to_fixed", "to_moving"), OFFSETS)
@@ -246,7 +245,7 @@ def test_the_two_images_need_not_lie_in_memory_alike():
 
 def test_axes_of_a_slice_may_lie_in_memory_in_any_order():
     made, grid = truth("2-D"), grid_of("2-D")
-    for order, signs in itertools.product([(0, 1, 2), (0, 2, 1)], [(1, -1, 1), (1, -1, -1)]):
+    for order, signs in zip([(0, 1, 2), (0, 2, 1)], [(1, -1, 1), (1, -1, -1)], strict=True):
         images = [in_memory_order(BRIGHT * array, grid, order, signs) for array in (made.fixed, made.moving)]
         check("2-D", wf.register(*images), ROUNDING)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -18,21 +20,29 @@ PASSES = 30  # three to five are needed
 def repair(displacement: Tensor, ops: Ops) -> int:
     """Blend a displacement (3, D, H, W) in voxels towards its Gaussian mean around folds, in place; folds that were.
 
-    A fold is a voxel of which a one-sided Jacobian determinant is below LEAST. Only boxes around folds are touched.
+    A fold is a voxel of which a one-sided Jacobian determinant is below LEAST. Only boxes around folds are touched,
+    unless there are so many that the boxes together are larger than the field: then the field is one box.
     """
     folds = (_least(displacement, ops) < LEAST).nonzero().tolist()
+    if len(folds) * math.prod(min(n, 2 * REACH + 1) for n in displacement.shape[1:]) > displacement[0].numel():
+        _mend_box(displacement, (slice(None),) * 3, ops)
+        return len(folds)
     for place in folds:
         sizes = tuple(zip(place, displacement.shape[1:], strict=True))
         box = tuple(slice(max(0, i - REACH), min(n, i + REACH + 1)) for i, n in sizes)
         inner = tuple(slice(max(0, min(i, REACH) - INNER), min(i, REACH) + INNER + 1) for i, _ in sizes)
-        part = displacement[(slice(None), *box)]
-        for _ in range(PASSES):
-            bad = torch.zeros_like(part[0])
-            bad[inner] = (_least(part.contiguous(), ops) < LEAST)[inner].to(part.dtype)
-            if not bool(bad.any()):
-                break
-            _mend(part, bad, ops)
+        _mend_box(displacement[(slice(None), *box)], inner, ops)
     return len(folds)
+
+
+def _mend_box(part: Tensor, inner: tuple[slice, ...], ops: Ops) -> None:
+    """Passes over a box, in place, until no voxel of its inner part is a fold."""
+    for _ in range(PASSES):
+        bad = torch.zeros_like(part[0])
+        bad[inner] = (_least(part.contiguous(), ops) < LEAST)[inner].to(part.dtype)
+        if not bool(bad.any()):
+            break
+        _mend(part, bad, ops)
 
 
 def _least(displacement: Tensor, ops: Ops) -> Tensor:
