@@ -12,6 +12,7 @@ __version__ = "0.2.0"
 
 _SOURCES = {
     "Affine": "geometry.transform",
+    "Bending": "terms",
     "Chain": "geometry.transform",
     "Companions": "registration.companions",
     "Custom": "terms",
@@ -19,17 +20,23 @@ _SOURCES = {
     "FileError": "errors",
     "Grid": "geometry.grid",
     "Image": "geometry.image",
+    "ImagePair": "registration.guides",
     "InputError": "errors",
     "LNCC": "terms",
+    "LabelPair": "registration.guides",
+    "LandmarkPair": "registration.guides",
     "LinearSettings": "stages.linear.stage",
+    "Linearization": "terms",
     "MI": "terms",
     "MIND": "terms",
     "MSE": "terms",
     "Notice": "errors",
     "Recipe": "recipebook.recipe",
     "Registration": "registration.result",
+    "VolumeChange": "terms",
     "Warp": "geometry.transform",
     "WarpfactorError": "errors",
+    "Weighted": "terms",
     "read_image": "io",
     "read_labels": "io",
     "read_result": "registration.folder",
@@ -63,12 +70,13 @@ if TYPE_CHECKING:
     from warpfactor.registration import report
     from warpfactor.registration.companions import Companions
     from warpfactor.registration.folder import read_result
+    from warpfactor.registration.guides import ImagePair, LabelPair, LandmarkPair
     from warpfactor.registration.result import Registration
     from warpfactor.registration.run import register
     from warpfactor.show import plot
     from warpfactor.stages.linear.stage import LinearSettings
     from warpfactor.stages.settings import Deformable
-    from warpfactor.terms import LNCC, MI, MIND, MSE, Custom
+    from warpfactor.terms import LNCC, MI, MIND, MSE, Bending, Custom, Linearization, VolumeChange, Weighted
 
 __all__ = [
     "LNCC",
@@ -76,6 +84,7 @@ __all__ = [
     "MIND",
     "MSE",
     "Affine",
+    "Bending",
     "Chain",
     "Companions",
     "Custom",
@@ -83,13 +92,19 @@ __all__ = [
     "FileError",
     "Grid",
     "Image",
+    "ImagePair",
     "InputError",
+    "LabelPair",
+    "LandmarkPair",
     "LinearSettings",
+    "Linearization",
     "Notice",
     "Recipe",
     "Registration",
+    "VolumeChange",
     "Warp",
     "WarpfactorError",
+    "Weighted",
     "io",
     "kernels",
     "measure",

@@ -18,10 +18,9 @@ from warpfactor.errors import InputError
 from warpfactor.geometry.grid import Grid, Matrix
 from warpfactor.geometry.image import Image
 from warpfactor.geometry.transform import Affine, Transform, Warp
-from warpfactor.io import from_any, read_image, read_landmarks, read_transform
+from warpfactor.io import from_any, read_image, read_transform
 from warpfactor.kernels.ops import Ops
 from warpfactor.show.wording import warn_of
-from warpfactor.terms import LandmarkTerm, Weighted
 from warpfactor.terms.channels import normalized_weights
 
 Spacing = Sequence[float] | float | None
@@ -134,16 +133,6 @@ def load_mask(source: Any, image: Image, *, name: str = "mask") -> Image | None:
 def check_weights(weights: tuple[float, ...] | None, images: Images) -> None:
     """InputError if there is not one weight per channel; called before the linear stages run."""
     normalized_weights(weights, images.fixed.channels)
-
-
-def load_landmarks(source: Any, weight: float, images: Images) -> tuple[Weighted, ...]:
-    """The term of landmarks that guide a registration, from a CSV file or a pair of arrays; none without any."""
-    if source is None or weight == 0:
-        return ()
-    fixed, moving = read_landmarks(source) if isinstance(source, (str, Path)) else source
-    term = LandmarkTerm.of(fixed, moving)
-    term.check_inside(images.fixed.grid, images.moving.grid)
-    return (Weighted(term, weight),)
 
 
 def load_initial(source: Any, grid: Grid, ops: Ops) -> Initial:

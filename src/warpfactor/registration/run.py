@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import InitVar, dataclass, replace
 from pathlib import Path
 from threading import Event as StopEvent
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ from warpfactor.measure.regularity import measure
 from warpfactor.recipebook.files import recipe as find_recipe
 from warpfactor.recipebook.recipe import Recipe
 from warpfactor.registration.apply import outside_values, resample_channels
+from warpfactor.registration.guides import LandmarkPair, load_guides
 from warpfactor.registration.inputs import (
     Channels,
     Images,
@@ -30,7 +32,6 @@ from warpfactor.registration.inputs import (
     Spacing,
     check_weights,
     load_initial,
-    load_landmarks,
     load_mask,
     load_pair,
 )
@@ -64,6 +65,8 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
     channel_weights: Sequence[float] | None = None,
     landmarks: Any = None,
     landmarks_weight: float = 1.0,
+    terms: Sequence[Any] = (),
+    metric_weight: float = 1.0,
     outside: float | None = None,
     device: str | torch.device = "cpu",
     backend: str = "auto",
@@ -90,6 +93,9 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
         landmarks: corresponding points that guide the deformable stage: a CSV file (see `read_landmarks`), or a pair
             (fixed, moving) of (N, 3) arrays, LPS mm.
         landmarks_weight: how strongly they pull; 1 is as strongly as the images do around each landmark.
+        terms: what else the deformable stage minimises, each with its weight: ImagePair, LabelPair, LandmarkPair, a
+            term of the warp such as Bending(), or a term of your own, alone or as Weighted(term, weight).
+        metric_weight: weight of the metric of `fixed` and `moving` beside those.
         outside: value of the warped image where there is no moving image; the moving image's own background by
             default.
         device, backend: where and by which kernels to compute; `warpfactor info` lists them.
@@ -123,14 +129,15 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
         check_weights(chosen.deformable.channel_weights, images)
     ops = choice.load()
     start = load_initial(initial, images.fixed.grid, ops)
-    guides = load_landmarks(landmarks, landmarks_weight, images)
+    guides = load_guides((*_points(landmarks, landmarks_weight), *terms), images, ops, place)
+    led = _Led(guides, metric_weight, chosen)
     sources = _paths(fixed=fixed, moving=moving, fixed_mask=fixed_mask, moving_mask=moving_mask)
     del fixed, moving, fixed_mask, moving_mask, initial  # the images are held once, by `images`
     clock.lap("read")
     with limited_threads(threads) as used, seeded(seed):
         run = _Run(ops, choice.name, place, used, seed, clock, progress, stop)
         scene = _prepare(images, chosen, run)
-        found = _run_stages(scene, chosen, start, guides, run)
+        found = _run_stages(scene, chosen, start, led, run)
         del scene, start
         result = _finish(images, found, run, outside)
         return replace(result, run=replace(result.run, sources=sources))
@@ -194,6 +201,36 @@ def _recipe(spec: str | Recipe, overrides: Mapping[str, Any] | None, channel_wei
     return find_recipe(spec).replace(changes)
 
 
+@dataclass(frozen=True)
+class _Led:
+    """What guides the deformable stage besides the images, and how much the images themselves weigh."""
+
+    guides: tuple[Weighted, ...]
+    metric_weight: float
+    recipe: InitVar[Recipe]
+
+    def __post_init__(self, recipe: Recipe) -> None:
+        if not 0 <= self.metric_weight < math.inf:
+            raise InputError(f"The weight of the images is {self.metric_weight:g}; it must be 0 or a positive number.")
+        if self.metric_weight == 0 and not self.guides:
+            raise InputError("The weights of all terms are zero; at least one must be positive.")
+        if self.guides and recipe.deformable is None:
+            raise InputError(
+                f"The recipe {recipe.name!r} has no deformable stage, which is what {self.guides[0].term.name} would "
+                "guide; choose another recipe, or leave the terms out."
+            )
+
+
+def _points(landmarks: Any, weight: float) -> tuple[LandmarkPair, ...]:
+    """The guide of the argument `landmarks`; none without any."""
+    if landmarks is None or weight == 0:
+        return ()
+    if isinstance(landmarks, (str, Path)):
+        return (LandmarkPair(landmarks, weight=weight),)
+    fixed, moving = landmarks
+    return (LandmarkPair(fixed, moving, weight),)
+
+
 class _Wanted(NamedTuple):
     """What is to be read of the fixed and the moving image, and by how many threads."""
 
@@ -233,7 +270,7 @@ def _prepare(images: Images, recipe: Recipe, run: _Run) -> Scene:
     return scene
 
 
-def _run_stages(scene: Scene, recipe: Recipe, start: Initial, guides: Sequence[Weighted], run: _Run) -> _Found:
+def _run_stages(scene: Scene, recipe: Recipe, start: Initial, led: _Led, run: _Run) -> _Found:
     linear = () if start.displacement is not None else recipe.linear
     aligned = _run_linear_stages(scene, linear, start.matrix, run)
     missing = (0.0, 0.0)
@@ -255,7 +292,8 @@ def _run_stages(scene: Scene, recipe: Recipe, start: Initial, guides: Sequence[W
             ops=run.ops,
             affine=aligned.matrix,
             start=start.displacement,
-            guides=guides,
+            guides=led.guides,
+            metric_weight=led.metric_weight,
             watch=run.watch(),
         )
         stages = (*stages, stage)

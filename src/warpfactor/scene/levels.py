@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from warpfactor.geometry.grid import Grid
 from warpfactor.kernels.ops import Ops
@@ -58,8 +60,37 @@ def level_scene(scene: Scene, factor: float, ops: Ops, *, blur: float = BLUR) ->
     if factor <= 1:
         return scene
     spacing = factor * finest_spacing(scene.fixed.grid)
-    small = Scene(_shrink(scene.fixed, spacing, ops, blur), _shrink(scene.moving, spacing, ops, blur))
-    return small.single()
+    fixed, moving = (_shrink(side, level_shape(side.grid, spacing), ops, blur) for side in scene.sides)
+    return Scene(fixed, moving).single()
+
+
+def beside_level(own: Scene, level: Scene, ops: Ops) -> Scene:
+    """Another scene on the same fixed grid at the resolution of a level; itself at full resolution.
+
+    Args:
+        own: two images, of which the fixed one lies on the grid of the registration.
+        level: the scene of a level of the registration.
+    """
+    if own.shape == level.shape:
+        return own
+    shape = beside_shape(own.moving.grid, own.fixed.grid, level.fixed.grid)
+    return Scene(_shrink(own.fixed, level.shape, ops, BLUR), _shrink(own.moving, shape, ops, BLUR)).single()
+
+
+def beside_shape(grid: Grid, fixed: Grid, level: Grid) -> tuple[int, int, int]:
+    """Shape of any grid at the resolution of a level, of which the fixed grid and its coarse form are given."""
+    pairs = zip(level.spacing_mm, fixed.shape, level.shape, strict=True)
+    coarse = [spacing for spacing, n, m in pairs if n > m]
+    return level_shape(grid, max(coarse)) if coarse else grid.shape
+
+
+def beside_matrix(matrix: Tensor, moving: Grid, other: Grid) -> Tensor:
+    """(3, 4) matrix to the voxels of another grid in moving space, of the one to the voxels of `moving`."""
+    whole = np.vstack([matrix.to("cpu", torch.float64).numpy(), [0, 0, 0, 1]])
+    found = torch.from_numpy(np.linalg.solve(other.matrix, moving.matrix @ whole)[:3].copy())
+    if other.shape[0] == 1:
+        found[0] = 0.0
+    return found.to(matrix)
 
 
 def repeated_levels(scene: Scene, factors: Sequence[float]) -> set[int]:
@@ -83,9 +114,8 @@ def level_shape(grid: Grid, spacing_mm: float) -> tuple[int, int, int]:
     return sizes[0], sizes[1], sizes[2]
 
 
-def _shrink(side: Side, spacing_mm: float, ops: Ops, blur: float) -> Side:
-    """The side at a coarser spacing; the blur keeps aliases out."""
-    shape = level_shape(side.grid, spacing_mm)
+def _shrink(side: Side, shape: tuple[int, int, int], ops: Ops, blur: float) -> Side:
+    """The side on a coarser grid; the blur keeps aliases out."""
     sigma = [blur * n / m if n > m else 0.0 for n, m in zip(side.grid.shape, shape, strict=True)]
     small_mask = None
     if side.mask is not None:

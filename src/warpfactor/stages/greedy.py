@@ -41,6 +41,7 @@ def run_greedy(
     affine: Matrix | None = None,
     start: Tensor | None = None,
     guides: Sequence[Weighted] = (),
+    metric_weight: float = 1.0,
     watch: Watch | None = None,
 ) -> tuple[Tensor | None, Stage]:
     """The warp u that minimises the cost of M(A(x + u(x))) against F(x), and how the stage went.
@@ -54,11 +55,12 @@ def run_greedy(
         affine: A, 4x4, LPS mm, fixed to moving world; None is the identity.
         start: (3, *fixed shape) displacement in voxels of the fixed grid to start from; None starts at zero.
         guides: terms that are minimised together with the metric, such as landmarks.
+        metric_weight: of the metric beside the guides.
         watch: who is told, and who may stop it.
     """
     watch = watch or Watch()
     if guides:
-        settings = replace(settings, metric=Sum((Weighted(settings.metric), *guides)))
+        settings = replace(settings, metric=Sum((Weighted(settings.metric, metric_weight), *guides)))
     through = np.eye(4) if affine is None else np.asarray(affine, dtype=np.float64)
     given = _checked_start(scene, start)
     cost_of = _full_cost(scene, settings, through, ops)
