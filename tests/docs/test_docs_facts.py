@@ -64,7 +64,7 @@ def test_every_layer_is_explained() -> None:
 
 
 def test_files_that_architecture_names_exist() -> None:
-    for page in ("docs/architecture.md", "CONTRIBUTING.md", "docs/howto/look.md", "docs/howto/landmarks.md"):
+    for page in ("docs/architecture.md", "CONTRIBUTING.md", "docs/howto/look.md", "docs/howto/terms.md"):
         named = {name for name in re.findall(r"`(\w[\w/]*/\w+\.py)`", text_of(page)) if Path(name).stem != "x"}
         assert named
         assert [name for name in named if not any((place / name).is_file() for place in (ROOT, SOURCE))] == []

@@ -15,6 +15,7 @@ from typer.core import TyperCommand
 from warpfactor.errors import InputError
 
 _T = TypeVar("_T")
+PAIR = "--pair"  # the one option that takes two values
 BACKENDS = ("auto", "numba", "reference")  # as in kernels.BACKENDS, which --help must not import: it needs PyTorch
 
 
@@ -109,8 +110,27 @@ class Command(TyperCommand):
     def get_help(self, ctx: Any) -> str:
         return re.sub(r" <list\[\w+\]>", "", super().get_help(ctx))
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As Typer does, once `--pair A B` is written as `--pair A --pair B`, which is how Typer can read it."""
+        parsed: list[str] = super().parse_args(ctx, split_pairs(args))
+        return parsed
+
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         return [re.sub(r"[{}]", "", piece) for piece in super().collect_usage_pieces(ctx)]
+
+
+def split_pairs(arguments: list[str]) -> list[str]:
+    """The arguments with the option `--pair` before each of its two values."""
+    found, rest = list[str](), list(arguments)
+    while rest:
+        found.append(rest.pop(0))
+        if found[-1] == PAIR:
+            values = rest[:2]
+            if len(values) < 2 or any(value.startswith("-") for value in values):
+                raise InputError(f"{PAIR} needs two files, the fixed and the moving image: {PAIR} FIXED MOVING.")
+            found += [values[0], PAIR, values[1]]
+            del rest[:2]
+    return found
 
 
 def parse_settings(entries: list[str] | None) -> dict[str, Any]:

@@ -12,6 +12,17 @@ import typer
 
 import warpfactor as wf
 from warpfactor.cli import terminal, wording
+from warpfactor.cli.guides import (
+    LabelsWeight,
+    LabelValues,
+    PairFiles,
+    PairMetric,
+    PairWeight,
+    TermWeights,
+    parse_labels,
+    parse_pairs,
+    parse_terms,
+)
 from warpfactor.cli.options import (
     BACKENDS,
     Force,
@@ -91,6 +102,8 @@ def command(  # noqa: PLR0913 - one argument per option
             help="Label map of the fixed image, to compare with the warped labels.",
         ),
     ] = None,
+    labels_weight: LabelsWeight = 0.0,
+    label_values: LabelValues = None,
     landmarks: LandmarkFile = None,
     landmarks_weight: Annotated[
         float,
@@ -101,6 +114,10 @@ def command(  # noqa: PLR0913 - one argument per option
         ),
     ] = 0.0,
     ras: Ras = False,
+    pair: PairFiles = None,
+    metric: PairMetric = None,
+    weight: PairWeight = None,
+    term: TermWeights = None,
     initial: Annotated[
         list[str] | None,
         typer.Option(
@@ -156,6 +173,9 @@ def command(  # noqa: PLR0913 - one argument per option
     images = ([fixed, *(fixed_channel or ())], [moving, *(moving_channel or ())])
     companions = _CompanionReader(fixed_labels, moving_labels, landmarks, ras)
     guides = _guides(landmarks, landmarks_weight, ras=ras)
+    pairs = parse_pairs(pair, metric, weight)
+    labels = parse_labels(fixed_labels, moving_labels, labels_weight, label_values)
+    changes = {**_smoother(smoothness), **_metric(pairs.metric), **parse_settings(settings)}
     spacings_mm = parse_pair(spacing, "--spacing", parse_spacing)
     channels = parse_pair(channel, "--channel", parse_channels)
     with (
@@ -165,7 +185,7 @@ def command(  # noqa: PLR0913 - one argument per option
         found = wf.register(
             *(files if len(files) > 1 else files[0] for files in images),
             recipe=recipe,
-            overrides={**_smoother(smoothness), **parse_settings(settings)},
+            overrides=changes,
             fixed_mask=fixed_mask,
             moving_mask=moving_mask,
             initial=initial or None,
@@ -176,6 +196,8 @@ def command(  # noqa: PLR0913 - one argument per option
             channel_weights=parse_numbers(channel_weights, "--channel-weights"),
             landmarks=guides,
             landmarks_weight=landmarks_weight,
+            terms=(*pairs.further, *labels, *parse_terms(term)),
+            metric_weight=pairs.weight,
             outside=outside,
             device=device,
             backend=backend,
@@ -200,6 +222,11 @@ def command(  # noqa: PLR0913 - one argument per option
 def _smoother(smoothness: float) -> dict[str, float]:
     """The setting that makes the warp smoother; none if it is to be as the recipe says."""
     return {} if smoothness == 1 else {"deformable.smoothness": smoothness}
+
+
+def _metric(name: str | None) -> dict[str, str]:
+    """The setting of the metric of FIXED and MOVING; none if it is that of the recipe."""
+    return {} if name is None else {"deformable.metric": name}
 
 
 def _guides(landmarks: Path | None, weight: float, *, ras: bool) -> wf.io.Landmarks | None:

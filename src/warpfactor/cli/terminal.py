@@ -162,7 +162,8 @@ class LevelProgress:
         change = f"cost {wording.number(costs[0], 4)} -> {wording.number(costs[-1], 4)}"
         rejected = f", {self.rejected} rejected" if self.rejected else ""
         times = f"{_count(last)} of {last.limit}{rejected}"
-        return f"{last.stage:<11} level {last.level:<3g} {change:<23} {times:<23} {last.seconds - self.began:5.1f} s"
+        row = f"{last.stage:<11} level {last.level:<3g} {change:<23} {times:<23} {last.seconds - self.began:5.1f} s"
+        return f"{row}  ({_parts(last)})" if last.parts else row
 
 
 @dataclass
@@ -262,6 +263,8 @@ class LiveView(LineView):
         step = "" if last.step_vox is None else f"step {last.step_vox:.2f} voxels   "
         yield f"cost {wording.number(last.cost, 4)}  {curve(level.costs, CURVE_WIDTH, self._blocks)}"
         yield f"{step}damping {last.damping:.3g}   {len(level.costs)} accepted, {level.rejected} rejected"
+        if last.parts:
+            yield _parts(last)
 
 
 @contextmanager
@@ -291,6 +294,11 @@ def curve(values: Sequence[float], width: int, blocks: str = BLOCKS) -> str:
 def _count(last: Event) -> int:
     """Iterations so far; the event that judges the last step of a level comes after the limit."""
     return min(last.iteration + 1, last.limit)
+
+
+def _parts(last: Event) -> str:
+    """The costs of the terms by themselves."""
+    return ", ".join(f"{name} {wording.number(cost, 4)}" for name, cost in last.parts)
 
 
 def _clock_before(level: LevelProgress, event: Event) -> float:

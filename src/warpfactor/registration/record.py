@@ -152,6 +152,7 @@ def _stage_to_dict(stage: Stage) -> dict[str, Any]:
         "start": stage.start,
         "start_costs": dict(stage.start_costs),
         "evidence": stage.evidence,
+        "terms": {name: {"cost_before": before, "cost_after": after} for name, before, after in stage.terms},
         "history": _columns(stage.history),
     }
 

@@ -30,7 +30,7 @@ from warpfactor.stages.repair import repair
 from warpfactor.stages.settings import Deformable
 from warpfactor.stages.shading import without_shading
 from warpfactor.stages.stage import Ending, Event, Stage, Watch
-from warpfactor.terms import Sum, Weighted
+from warpfactor.terms import Linearization, Sum, Weighted
 
 
 def run_greedy(
@@ -67,18 +67,19 @@ def run_greedy(
     before = cost_of(start)
     found, ending, levels = _Search(scene, settings, through, given, ops, watch).run()
     after = cost_of(found)
-    kept = after <= before or not math.isfinite(before)
+    kept = after.cost <= before.cost or not math.isfinite(before.cost)
     stage = Stage(
         name="deformable",
         metric=settings.metric.name,
         level=1.0,
-        cost_before=before,
-        cost_after=after,
+        cost_before=before.cost,
+        cost_after=after.cost,
         ending=ending if kept else Ending.WORSE,
         kept=kept,
         seconds=watch.seconds,
         history=tuple(watch.events),
         levels=levels,
+        terms=tuple((name, cost, dict(after.parts)[name]) for name, cost in before.parts),
     )
     return (found if kept else start), stage
 
@@ -239,18 +240,20 @@ def _checked_start(scene: Scene, start: Tensor | None) -> Tensor | None:
     return start.to(device=scene.device, dtype=torch.float32).contiguous()
 
 
-def _full_cost(scene: Scene, settings: Deformable, affine: Matrix, ops: Ops) -> Callable[[Tensor | None], float]:
+def _full_cost(
+    scene: Scene, settings: Deformable, affine: Matrix, ops: Ops
+) -> Callable[[Tensor | None], Linearization]:
     """The stage's own cost at full resolution, of a displacement; infinite where the images do not overlap."""
     last = len(settings.levels) - 1
     cost = settings.metric.prepare(scene, ops, level=last, weights=settings.channel_weights)
     through = VoxelMap(scene.fixed.grid, None, affine).matrix(scene.moving.grid)
 
-    def cost_of(displacement: Tensor | None) -> float:
+    def cost_of(displacement: Tensor | None) -> Linearization:
         field = displacement
         if field is None:
             field = torch.zeros((3, *scene.shape), device=scene.device)
         point = cost.linearize(field.to(device=scene.device, dtype=torch.float32), through)
-        return point.cost if point.count else math.inf
+        return point if point.count else replace(point, cost=math.inf)
 
     return cost_of
 

@@ -109,6 +109,7 @@ class Stage:
         start_costs: what every plain or near start that was tried cost, by name.
         evidence: of a linear stage, by how many standard deviations its result is better than the same transform turned
             away in many ways; None if that was not measured.
+        terms: name, cost before and cost after of each term, if there are several.
     """
 
     name: str
@@ -124,6 +125,7 @@ class Stage:
     start: str | None = None
     start_costs: tuple[tuple[str, float], ...] = ()
     evidence: float | None = None
+    terms: tuple[tuple[str, float, float], ...] = ()
 
     @property
     def interrupted(self) -> bool:

@@ -271,6 +271,10 @@ def _stage(stage: Mapping[str, Any], limits: Mapping[float, int]) -> dict[str, A
         "level": f"{stage['level']:g}",
         "before": "no overlap" if stage["cost_before"] is None else _cost(stage["cost_before"]),
         "after": _cost(stage["cost_after"]),
+        "terms": [
+            {"name": _capital(name), "before": _cost(costs["cost_before"]), "after": _cost(costs["cost_after"])}
+            for name, costs in stage.get("terms", {}).items()
+        ],
         "iterations": _iterations(history, limits),
         "rejected": sum(not kept for kept in accepted),
         "seconds": f"{stage['seconds']:.1f}",
