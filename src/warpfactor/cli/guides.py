@@ -64,7 +64,7 @@ LabelValues = Annotated[
 
 
 @dataclass(frozen=True)
-class Pairs:
+class GivenPairs:
     """The pairs of images on the command line.
 
     Attributes:
@@ -78,7 +78,9 @@ class Pairs:
     weight: float
 
 
-def parse_pairs(files: Sequence[Path] | None, metrics: Sequence[str] | None, weights: Sequence[float] | None) -> Pairs:
+def parse_pairs(
+    files: Sequence[Path] | None, metrics: Sequence[str] | None, weights: Sequence[float] | None
+) -> GivenPairs:
     """The pairs of options that are given in the same order."""
     given = list(files or ())
     both = list(zip(given[::2], given[1::2], strict=True))
@@ -86,7 +88,7 @@ def parse_pairs(files: Sequence[Path] | None, metrics: Sequence[str] | None, wei
     weight, numbers = _in_order(weights, len(both), "--weight", 1.0, 1.0)
     rows = zip(both, names, numbers, strict=True)
     further = tuple(wf.ImagePair(fixed, moving, name, number) for (fixed, moving), name, number in rows)
-    return Pairs(further, first, weight)
+    return GivenPairs(further, first, weight)
 
 
 def _in_order(given: Sequence[_T] | None, pairs: int, option: str, first: Any, other: _T) -> tuple[Any, list[_T]]:
