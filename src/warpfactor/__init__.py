@@ -48,6 +48,7 @@ _SOURCES = {
     "write_transform": "io",
 }
 _MODULES = {
+    "cohort": "cohort",
     "io": "io",
     "kernels": "kernels",
     "measure": "measure",
@@ -58,7 +59,7 @@ _MODULES = {
 }
 
 if TYPE_CHECKING:
-    from warpfactor import io, kernels, measure, phantom
+    from warpfactor import cohort, io, kernels, measure, phantom
     from warpfactor import measure as quality
     from warpfactor.errors import FileError, InputError, Notice, WarpfactorError
     from warpfactor.geometry.grid import Grid
@@ -105,6 +106,7 @@ __all__ = [
     "Warp",
     "WarpfactorError",
     "Weighted",
+    "cohort",
     "io",
     "kernels",
     "measure",

@@ -17,6 +17,7 @@ LAYERS = [
     "checks",
     "show",
     "registration",
+    "cohort",
     "bench",
     "cli",
 ]

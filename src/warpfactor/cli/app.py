@@ -1,7 +1,7 @@
 """The application: its commands, and how errors, warnings and signals end it.
 
 Exit codes: 0 success, 1 internal error (or, of `info --check-device`, a device that is absent or did not pass), 2 wrong
-usage or input, 3 failed runs of `bench`, 130 interrupted (Ctrl-C), 143 terminated (SIGTERM).
+usage or input, 3 failed rows of `cohort` or runs of `bench`, 130 interrupted (Ctrl-C), 143 terminated (SIGTERM).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import warpfactor as wf
 from warpfactor.cli import (
     apply,
     bench,
+    cohort,
     compose,
     datasets,
     demo,
@@ -80,6 +81,7 @@ app = typer.Typer(
 _add = partial(app.command, cls=Command)
 _add("register", short_help="Register two images.")(register.command)
 _add("apply", short_help="Apply a transform to images, labels, series or points.")(apply.command)
+_add("cohort", short_help="Register many images, on this machine or a cluster.")(cohort.command)
 _add("invert", short_help="Invert a transform.")(invert.command)
 _add("compose", short_help="Compose several transforms into one.")(compose.command)
 _add("jacobian", short_help="Compute the Jacobian determinant of a warp.")(jacobian.command)

@@ -33,7 +33,7 @@ class ImageFormat(Protocol):
         """
 
     def read_header(self, path: Path) -> FileHeader:
-        """Read the number of volumes and their number type, but not the voxels."""
+        """Read the number of volumes, their number type and, if it is known, their shape, but not the voxels."""
 
     def write(self, source: VoxelSource, path: Path, *, force: bool) -> None:
         """Write a file that appears complete or not at all."""

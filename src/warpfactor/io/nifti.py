@@ -94,12 +94,13 @@ def read(path: Path, *, field: bool = False) -> Volumes:
 
 
 def read_header(path: Path) -> FileHeader:
-    """Read the number of volumes and their number type, but not the voxels."""
+    """Read the number of volumes, their shape and number type, but not the voxels."""
     with _reading(path) as stream:
         header = _parse_header(path, stream)
     layout = _layout(path, header, field=False)
     stored, scaling = _number_type(path, header)
-    return FileHeader(layout.shape[1], _read_type(stored, scaling))
+    shape = layout.shape[3:] if layout.planar else layout.shape[2:]
+    return FileHeader(layout.shape[1], _read_type(stored, scaling), shape)
 
 
 def write(source: VoxelSource, path: Path, *, force: bool) -> None:

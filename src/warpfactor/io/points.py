@@ -123,6 +123,32 @@ def read_landmarks(path: str | Path, *, ras: bool = False) -> Landmarks:
     return Landmarks(*sides)
 
 
+def read_landmark_files(fixed_file: Path, moving_file: Path | None, fixed: Grid, moving: Grid) -> Landmarks:
+    """Corresponding landmarks in LPS millimetres, from a file for both images or from one file per image.
+
+    A file for both has columns fix_x_lps ... mov_z_lps or fixed_x ... moving_z. With one file per image, each is either
+    a table with columns x, y, z in LPS millimetres, or a list of voxel indices i,j,k without column names, as in
+    Learn2Reg.
+
+    Args:
+        fixed_file, moving_file: the files; without the second the first is for both images.
+        fixed, moving: grids of the images, to which voxel indices refer.
+    """
+    if moving_file is None:
+        return read_landmarks(fixed_file)
+    sides = Landmarks(_points_on(fixed_file, fixed), _points_on(moving_file, moving))
+    if len(sides.fixed) != len(sides.moving):
+        raise FileError(
+            f"{fixed_file} has {len(sides.fixed)} points, but {moving_file} has {len(sides.moving)}; landmarks must "
+            "correspond one to one."
+        )
+    return sides
+
+
+def _points_on(path: Path, grid: Grid) -> Points:
+    return read_keypoints(path, grid) if is_keypoint_file(path) else read_points(path).points
+
+
 def is_keypoint_file(path: str | Path) -> bool:
     """Return whether the first line of a file is three numbers: keypoint files have no line of column names."""
     try:

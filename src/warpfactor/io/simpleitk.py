@@ -42,7 +42,7 @@ def read(path: Path, *, field: bool = False) -> Volumes:
 
 
 def read_header(path: Path) -> FileHeader:
-    """Read the number of volumes and their number type, but not the voxels."""
+    """Read the number of volumes, their shape and number type, but not the voxels."""
     reader = sitk.ImageFileReader()
     reader.SetFileName(str(path))
     try:
@@ -51,7 +51,8 @@ def read_header(path: Path) -> FileHeader:
     except RuntimeError as error:
         raise FileError(f"{path}: cannot be read as an image ({reason_of(error)}).") from error
     volumes = int(reader.GetSize()[3]) if reader.GetDimension() == 4 else 1
-    return FileHeader(volumes, _INTEGERS.get(reader.GetPixelID(), np.dtype(np.float32)))
+    shape = tuple(int(n) for n in reversed(reader.GetSize()[:3]))
+    return FileHeader(volumes, _INTEGERS.get(reader.GetPixelID(), np.dtype(np.float32)), shape)
 
 
 def write(source: VoxelSource, path: Path, *, force: bool) -> None:

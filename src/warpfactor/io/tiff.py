@@ -57,11 +57,20 @@ def read(path: Path, *, field: bool = False) -> Volumes:
 
 
 def read_header(path: Path) -> FileHeader:
-    """Read the number type; there is one volume, as files with time points are refused."""
+    """Read the shape and the number type; there is one volume, as files with time points are refused."""
     with _opened(path) as file:
         if not file.series:
             raise FileError(f"{path}: holds no image.")
-        return FileHeader(1, np.dtype(file.series[0].dtype))
+        first = file.series[0]
+        return FileHeader(1, np.dtype(first.dtype), _shape(first.shape, first.axes))
+
+
+def _shape(lengths: tuple[int, ...], axes: str) -> tuple[int, ...]:
+    """Voxels along (z, y, x), or (y, x) if there is one slice."""
+    by_axis = dict(zip(axes, lengths, strict=True))
+    depth = next((by_axis[letter] for letter in DEPTH if by_axis.get(letter, 1) > 1), 1)
+    plane = (by_axis.get("Y", 1), by_axis.get("X", 1))
+    return plane if depth == 1 else (depth, *plane)
 
 
 def write(source: VoxelSource, path: Path, *, force: bool) -> None:

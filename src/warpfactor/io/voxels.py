@@ -56,7 +56,9 @@ class FileHeader(NamedTuple):
     Attributes:
         volumes: number of volumes; 1 unless the file is a 4-D series.
         dtype: number type of the voxels as they are read.
+        shape: number of voxels of a volume along (z, y, x), or (y, x) if the file is 2-D; None if it is not known.
     """
 
     volumes: int
     dtype: np.dtype[Any]
+    shape: tuple[int, ...] | None = None

@@ -41,6 +41,7 @@ __all__ = [
     "refresh",
     "report_of",
     "summarise",
+    "summary_row",
 ]
 
 
@@ -110,7 +111,7 @@ def summarise(
         tell: called with a sentence when a report is made or cannot be made as it was.
     """
     check_free(output, force=force)
-    rows = [_row(place, rebuild=rebuild, tell=tell or (lambda _: None)) for place in find_results(folders)]
+    rows = [summary_row(place, rebuild=rebuild, tell=tell) for place in find_results(folders)]
     with atomic_path(output, force=force) as temporary:
         temporary.write_text(render_summary(rows, output), encoding="utf-8")
     return rows
@@ -123,23 +124,33 @@ def failure(folder: str | Path, error: Exception) -> str:
     return f"{folder}: The report could not be made ({type(error).__name__}: {error})."
 
 
-def _row(folder: Path, *, rebuild: bool, tell: Callable[[str], None]) -> SummaryRow:
-    """The facts of the report of a folder, which is made if it is missing; a damaged result has a red row."""
+def summary_row(
+    folder: Path, *, rebuild: bool = False, tell: Callable[[str], None] | None = None, group: str = ""
+) -> SummaryRow:
+    """The facts of the report of a folder, which is made if it is missing; a damaged result has a red row.
+
+    Args:
+        folder: of the result.
+        rebuild: make the report again.
+        tell: called with a sentence when a report is made or cannot be made as it was.
+        group: with which its figures are taken together.
+    """
+    say = tell or (lambda _: None)
     try:
         read_entries(folder)
     except WarpfactorError as error:
         return unreadable(folder, str(error))
     facts = None if rebuild else read_facts(folder)
     if facts is None:
-        tell(f"making the report of {folder}")
+        say(f"making the report of {folder}")
         try:
             refresh(folder)
         except ImageNotFoundError as error:
-            tell(str(error))
+            say(str(error))
         except Exception as error:  # whatever goes wrong, the other results keep their rows
             return unreadable(folder, failure(folder, error))
         facts = read_facts(folder)
-    return unreadable(folder, "Its report cannot be read.") if facts is None else SummaryRow(folder, facts)
+    return unreadable(folder, "Its report cannot be read.") if facts is None else SummaryRow(folder, facts, group)
 
 
 def _missing_on_page(folder: Path) -> int:

@@ -16,6 +16,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from warpfactor.errors import FileError, InputError
+from warpfactor.io.tables import read_lines
 
 FILES = (
     "fixed",
@@ -205,14 +206,7 @@ def _only_json(folder: Path) -> Path:
 
 def _rows(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
     """Names of the columns, and the nonempty lines with their line numbers."""
-    if not path.is_file():
-        raise FileError(f"{path}: there is no such table.")
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as stream:
-            reader = csv.reader(stream, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
-            lines = [(reader.line_num, [cell.strip() for cell in line]) for line in reader if any(line)]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise FileError(f"{path}: the file is not a table in UTF-8 ({error}).") from error
+    lines = read_lines(path)
     if not lines:
         raise FileError(f"{path}: the table is empty; its first line must name the columns, at least fixed and moving.")
     (_, header), *rows = lines

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from warpfactor.bench.data.dataset import BenchCase
 from warpfactor.errors import FileError
-from warpfactor.geometry.grid import Grid, Points
-from warpfactor.io import Landmarks, read_landmarks, read_points
-from warpfactor.io.points import is_keypoint_file, read_keypoints
+from warpfactor.geometry.grid import Grid
+from warpfactor.io import Landmarks
+from warpfactor.io.points import read_landmark_files
 
 
 def read_pair(case: BenchCase, fixed: Grid, moving: Grid) -> Landmarks | None:
     """Read the corresponding landmarks of a case in LPS millimetres; None if it has none.
-
-    A file for both images has columns fix_x_lps ... mov_z_lps or fixed_x ... moving_z. With one file per image, each
-    is either a table with columns x, y, z in LPS millimetres, or a list of voxel indices i,j,k without column names,
-    as in Learn2Reg.
 
     Args:
         case: The case.
@@ -25,15 +19,7 @@ def read_pair(case: BenchCase, fixed: Grid, moving: Grid) -> Landmarks | None:
     """
     if case.fixed_landmarks is None:
         return None
-    if case.moving_landmarks is None:
-        return read_landmarks(case.fixed_landmarks)
-    sides = Landmarks(_points(case.fixed_landmarks, fixed), _points(case.moving_landmarks, moving))
-    if len(sides.fixed) != len(sides.moving):
-        raise FileError(
-            f"{case.fixed_landmarks} has {len(sides.fixed)} points, but {case.moving_landmarks} has "
-            f"{len(sides.moving)}; landmarks must correspond one to one."
-        )
-    return sides
+    return read_landmark_files(case.fixed_landmarks, case.moving_landmarks, fixed, moving)
 
 
 def landmark_problem(case: BenchCase) -> str:
@@ -44,7 +30,3 @@ def landmark_problem(case: BenchCase) -> str:
     except FileError as error:
         return f"case {case.name!r}: {str(error).rstrip('.')}"
     return ""
-
-
-def _points(path: Path, grid: Grid) -> Points:
-    return read_keypoints(path, grid) if is_keypoint_file(path) else read_points(path).points

@@ -26,10 +26,11 @@ import warpfactor
 from warpfactor.bench.data.dataset import BenchCase
 from warpfactor.bench.run.machine import cores, environment
 from warpfactor.bench.run.method import OURS, Method
-from warpfactor.bench.run.process import claimed, end
+from warpfactor.bench.run.process import end
 from warpfactor.bench.run.record import FAILED, PlannedRun, Run, plan_run, read_run, write_run
 from warpfactor.bench.run.worker import REASON
 from warpfactor.errors import FileError, InputError
+from warpfactor.io.claims import claimed
 
 RUNS, KEPT = "runs", "transforms"
 _LOG_LINES = 15  # of the output of a failed run are kept

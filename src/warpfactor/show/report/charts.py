@@ -130,6 +130,28 @@ def spread(values: Sequence[float], unit: str, *, top: float | None = None) -> s
     return _svg(parts, base + 6, words, f"sorted; the line is the median, {middle:.2f}")
 
 
+def strips(groups: Mapping[str, Sequence[float]], unit: str) -> str:
+    """A row of dots per group along a common axis, with a line at its median."""
+    everything = [value for values in groups.values() for value in values]
+    room = 0.04 * (max(everything) - min(everything)) or 0.01
+    left = min(200.0, max(LEFT, 14 + LETTER * max(len(name) for name in groups)))
+    across = Axis(min(everything) - room, max(everything) + room, left, WIDTH - RIGHT)
+    base = TOP + 30 * len(groups)
+    parts = [
+        f'<line x1="{across.at(v):.1f}" x2="{across.at(v):.1f}" y1="{TOP - 6}" y2="{base}" class="rule"/>'
+        + _text(across.at(v), base + 14, _number(round(v, 9)), "middle")
+        for v in across.ticks(6)
+    ]
+    for number, (name, values) in enumerate(groups.items()):
+        y, middle = TOP + 30 * number + 12, float(np.median(values))
+        parts.append(_text(left - 8, y + 4, name, "end"))
+        parts += [f'<circle cx="{across.at(v):.1f}" cy="{y}" r="3.2" class="dot" opacity="0.55"/>' for v in values]
+        x = across.at(middle)
+        parts.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{y - 10}" y2="{y + 10}" class="mark"/>')
+    words = f"{unit} of {len(everything)} results" + (f" in {len(groups)} groups." if len(groups) > 1 else ".")
+    return _svg(parts, base + 16, words, f"{unit}; the lines are medians")
+
+
 def _levels(history: Mapping[str, Any]) -> list[tuple[str, list[int]]]:
     """Name and iterations of each level, and of each group of motions within it."""
     motions = history.get("stage") or [DEFORMABLE] * len(history["level"])

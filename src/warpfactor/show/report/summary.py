@@ -18,6 +18,7 @@ import numpy as np
 from warpfactor import __version__
 from warpfactor.checks.limits import AMBER, GREEN, RED
 from warpfactor.errors import FileError
+from warpfactor.show.report.groups import group_figures
 from warpfactor.show.report.page import FACTS_FORMAT, environment
 
 REPORT, RESULT = "report.html", "result.json"
@@ -68,10 +69,12 @@ class SummaryRow:
     Attributes:
         folder: of the result.
         facts: the facts of its report, as `page.facts_of` wrote them.
+        group: with which its figures are taken together; empty if there are no groups.
     """
 
     folder: Path
     facts: Mapping[str, Any]
+    group: str = ""
 
     @property
     def level(self) -> str:
@@ -87,6 +90,18 @@ class SummaryRow:
         """A figure by its key; None if the result does not have it."""
         value = self.facts["figures"].get(key)
         return None if value is None else float(value)
+
+
+class FailedRow(NamedTuple):
+    """A registration that failed.
+
+    Attributes:
+        name: of the row.
+        reason: as a sentence.
+    """
+
+    name: str
+    reason: str
 
 
 def find_results(places: Sequence[str | Path]) -> list[Path]:
@@ -112,15 +127,33 @@ def read_facts(folder: Path, *, any_format: bool = False) -> dict[str, Any] | No
     return facts if any_format or facts.get("format") == FACTS_FORMAT else None
 
 
-def render_summary(rows: Sequence[SummaryRow], output: str | Path) -> str:
-    """The page as HTML; its links are relative to `output`, where it will be written."""
+def render_summary(
+    rows: Sequence[SummaryRow], output: str | Path, *, failed: Sequence[FailedRow] = (), table: str = ""
+) -> str:
+    """The page as HTML; its links are relative to `output`, where it will be written.
+
+    Args:
+        rows: the results.
+        output: the page.
+        failed: registrations that have no result.
+        table: name of a file beside the page that has all figures as CSV.
+    """
     standing = outliers(rows)
     columns = [column for column in COLUMNS if any(row.figure(column.key) is not None for row in rows)]
     order = sorted(range(len(rows)), key=lambda i: (_RANK[rows[i].level], -max(standing[i].values(), default=0.0)))
     counts = {level: sum(row.level == level for row in rows) for level in (GREEN, AMBER, RED)}
     shown = [_shown(rows[i], standing[i], columns, Path(output)) for i in order]
     template = environment().get_template("summary.html.jinja")
-    return template.render(version=__version__, rows=shown, columns=columns, counts=counts, total=len(rows))
+    return template.render(
+        version=__version__,
+        rows=shown,
+        columns=columns,
+        counts=counts,
+        total=len(rows) + len(failed),
+        failed=failed,
+        table=table,
+        groups=group_figures(rows, columns) if len(rows) >= FEWEST else None,
+    )
 
 
 def outliers(rows: Sequence[SummaryRow]) -> list[dict[str, float]]:
@@ -153,6 +186,7 @@ def _shown(
         "headline": facts["verdict"]["headline"],
         "reasons": facts["verdict"]["reasons"],
         "thumbnail": facts.get("thumbnail", ""),
+        "group": row.group,
         "cells": list(_cells(row, standing, columns)),
     }
 

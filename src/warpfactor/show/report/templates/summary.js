@@ -1,4 +1,4 @@
-/* Sorts and filters the table of results. */
+/* Sorts and filters the table of results, and enlarges its pictures. */
 "use strict";
 (() => {
   const body = document.querySelector(".results tbody"), heads = [...document.querySelectorAll(".results th[data-key]")];
@@ -25,9 +25,27 @@
   }
 
   heads.forEach(head => head.querySelector("button").addEventListener("click", () => sort(head)));
-  document.querySelectorAll('input[name="level"]').forEach(button => button.addEventListener("change", () => {
-    for (const row of body.rows) row.hidden = button.value !== "all" && row.dataset.level === "green";
-  }));
+  const filter = document.getElementById("filter");
+  function show() {
+    const all = document.querySelector('input[name="level"]:checked').value === "all", words = filter.value.trim().toLowerCase();
+    for (const row of body.rows)
+      row.hidden = (!all && row.dataset.level === "green") || !`${row.cells[1].textContent} ${row.cells[2].textContent}`.toLowerCase().includes(words);
+  }
+  document.querySelectorAll('input[name="level"]').forEach(button => button.addEventListener("change", show));
+  filter.addEventListener("input", show);
+
+  const large = document.getElementById("large");
+  body.addEventListener("click", event => {
+    const button = event.target.closest("button.open");
+    if (!button) return;
+    const picture = button.querySelector("img");
+    large.querySelector("img").src = picture.src;
+    large.querySelector("img").alt = picture.alt;
+    large.querySelector("p").textContent = button.closest("tr").cells[1].dataset.value;
+    large.showModal();
+  });
+  large.addEventListener("click", event => { if (event.target === large) large.close(); });
+
   document.getElementById("theme").addEventListener("click", () => {
     const root = document.documentElement;
     const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;

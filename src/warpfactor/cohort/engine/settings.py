@@ -1,0 +1,67 @@
+"""Where and on how many workers a cohort runs, as data."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from warpfactor.errors import InputError
+
+JOBQUEUES = ("slurm", "pbs", "sge", "lsf")
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30}
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """Where jobs run: in processes of this machine by default.
+
+    Attributes:
+        workers: number of processes, each of which does one job at a time; by default as many as cores and memory
+            allow. A job queue needs a number.
+        threads_per_worker: threads of each job.
+        memory_per_worker: such as "4 GB"; a worker that exceeds it is ended. No limit by default.
+        scheduler: address of a running Dask scheduler, such as tcp://host:8786.
+        jobqueue: slurm, pbs, sge or lsf: workers are jobs of that queue, through dask-jobqueue.
+        jobqueue_config: YAML file of dask-jobqueue's settings, such as queue, account and walltime.
+        patience_s: how long to wait for a scheduler that does not answer.
+    """
+
+    workers: int | None = None
+    threads_per_worker: int = 1
+    memory_per_worker: str | None = None
+    scheduler: str | None = None
+    jobqueue: str | None = None
+    jobqueue_config: Path | None = None
+    patience_s: float = 60.0
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """The memory of a worker; None if there is no limit."""
+        return None if self.memory_per_worker is None else parse_bytes(self.memory_per_worker)
+
+    def count(self, need_bytes: int, free_bytes: int, jobs: int) -> int:
+        """How many processes of this machine can work at once.
+
+        Args:
+            need_bytes: the most that a job needs.
+            free_bytes: memory of this machine.
+            jobs: how many there are.
+        """
+        cores = max(1, available_cores() // self.threads_per_worker)
+        fitting = max(1, free_bytes // max(1, need_bytes))
+        return max(1, min(self.workers or cores, fitting, jobs))
+
+
+def available_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def parse_bytes(text: str) -> int:
+    """A number of bytes from a text such as "4 GB", "500MiB" or "2e9"."""
+    found = re.fullmatch(r"\s*([\d.]+(?:e\d+)?)\s*([kmgt]?i?)b?\s*", text.lower())
+    if found is None or found[2] not in _UNITS:
+        raise InputError(f"{text!r} is not an amount of memory; write for instance 4GB.")
+    return int(float(found[1]) * _UNITS[found[2]])

@@ -1,0 +1,51 @@
+"""How much memory a registration needs, estimated from the headers of its images."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+from warpfactor.cohort.table.check import header_shape
+from warpfactor.cohort.table.row import CohortRow
+from warpfactor.errors import WarpfactorError
+
+# The high-water mark of whole runs with the default recipe, report and writing included. Measured on phantoms of 48 to
+# 160 voxels along each axis (see docs/howto/cluster.md); other recipes need less, except those with Adam.
+PROCESS_BYTES = 620 << 20
+FIXED_BYTES = 100  # per voxel of the fixed image and channel
+MOVING_BYTES = 30
+UNKNOWN_VOXELS = 256**3  # of a folder of DICOM files
+RESERVED = 0.1  # share of the machine's memory that is left to others
+
+
+def row_bytes(row: CohortRow) -> int:
+    """Estimated peak memory of a row's registration."""
+    fixed, moving = _voxels(row.fixed[0]), _voxels(row.moving[0])
+    return PROCESS_BYTES + len(row.fixed) * FIXED_BYTES * fixed + len(row.moving) * MOVING_BYTES * moving
+
+
+def machine_bytes() -> int:
+    """Memory of this machine that may be used: what is free now, without a reserve."""
+    total = _physical()
+    try:
+        lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines())
+        free = int(lines["MemAvailable"].split()[0]) << 10
+    except (OSError, KeyError, ValueError, IndexError):
+        free = total
+    return max(0, int(min(free, total) - RESERVED * total))
+
+
+def _physical() -> int:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # Windows
+        return 8 << 30
+
+
+def _voxels(path: Path) -> int:
+    try:
+        shape = header_shape(path)
+    except WarpfactorError:
+        shape = None
+    return UNKNOWN_VOXELS if shape is None else math.prod(shape)

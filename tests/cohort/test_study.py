@@ -1,0 +1,170 @@
+"""A cohort from table to page: what is done, what is kept and why, what fails, and what the folder then holds."""
+
+import csv
+import errno
+import json
+import os
+import shutil
+
+import pytest
+
+import warpfactor as wf
+from people import volumes, write_bids
+from serial import SerialEngine, use_serial
+from small import QUICK
+from warpfactor.cohort import job
+from warpfactor.cohort.store import Store
+
+pytest.importorskip("distributed", reason="the extra `cohort` is not installed")
+
+
+@pytest.fixture
+def serial(monkeypatch):
+    monkeypatch.setattr("warpfactor.show.report.align", lambda *_: None)
+    return use_serial(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def finished(people, tmp_path_factory):
+    """A cohort that was run, with its frame."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        use_serial(monkeypatch)
+        folder = tmp_path_factory.mktemp("cohort") / "out"
+        return folder, wf.cohort.run(people / "table.csv", folder, overrides=QUICK)
+
+
+@pytest.fixture
+def out(finished, tmp_path):
+    """A copy of the finished cohort."""
+    return shutil.copytree(finished[0], tmp_path / "out")
+
+
+def again(people, out, **options):
+    """Run the cohort a second time; the frame, and the reasons of its plan."""
+    events = []
+    frame = wf.cohort.run(people / "table.csv", out, watch=events.append, **{"overrides": QUICK, **options})
+    return frame, {row.name: row.why for row in events[0].plan}
+
+
+def test_every_row_has_a_folder_as_register_leaves_it(finished, people):
+    folder, frame = finished
+    assert list(frame["state"]) == ["done"] * 3 and set(frame["group"]) == {"a", "b"}
+    assert (frame["dice"] > 0.5).all() and frame["sd_log"].notna().all()
+    names = {path.name for path in (folder / "p0").iterdir()}
+    assert {"result.json", "report.html", "warped.nii.gz", "warped_labels.nii.gz", "1Warp.nii.gz"} <= names
+    alone = wf.register(people / "template.nii.gz", people / "sub0.nii.gz", overrides=QUICK)
+    assert (wf.read_image(folder / "p0" / "warped.nii.gz").data == alone.warped.data).all()
+    carried = wf.read_image(folder / "p0" / "carried_sub0.nii.gz")
+    assert (carried.data == alone.warped.data).all(), "here the carried image is the moving one"
+    with (folder / "results.csv").open(newline="") as stream:
+        assert [row["name"] for row in csv.DictReader(stream)] == ["p0", "p1", "p2"]
+    assert "p2" in (folder / "summary.html").read_text(encoding="utf-8")
+
+
+def test_a_second_run_does_nothing(people, out, serial):
+    before = {path: path.stat().st_mtime_ns for path in out.glob("p*/*")}
+    frame, why = again(people, out)
+    assert serial.done == [] and set(why.values()) == {"up to date"}
+    assert {path: path.stat().st_mtime_ns for path in out.glob("p*/*")} == before
+    assert list(frame["state"]) == ["done"] * 3 and frame["dice"].notna().all()
+
+
+def test_only_what_is_missing_or_changed_is_done_and_why(people, out, serial, tmp_path):
+    here = shutil.copytree(people, tmp_path / "people")
+    shutil.rmtree(out / "p0")
+    shutil.copy(here / "sub0.nii.gz", here / "sub1.nii.gz")
+    os.utime(here / "sub2.nii.gz", ns=(1, 1))  # another time and place, the same content
+    _, why = again(here, out)
+    assert why == {"p0": "new", "p1": "moving changed", "p2": "up to date"}
+    assert serial.done == ["p0", "p1"]
+    _, why = again(here, out, overrides={**QUICK, "deformable.iterations": [6, 4]})
+    assert why["p2"].startswith("recipe changed: deformable.iterations [6, 3] -> [6, 4]")
+
+
+def test_a_result_of_another_version_is_made_again(people, out, serial):
+    path = out / "p1" / "result.json"
+    entries = json.loads(path.read_text())
+    entries["cohort"]["version"] = "0.1.9"
+    path.write_text(json.dumps(entries))
+    _, why = again(people, out)
+    assert why["p1"] == f"version 0.1.9 -> {wf.__version__}" and serial.done == ["p1"]
+
+
+def test_a_row_that_fails_is_recorded_and_the_others_go_on(people, tmp_path, serial):
+    here = shutil.copytree(people, tmp_path / "people")
+    damaged = (here / "sub1.nii.gz").read_bytes()
+    (here / "sub1.nii.gz").write_bytes(damaged[: len(damaged) // 2])
+    frame, _ = again(here, tmp_path / "out")
+    assert list(frame["state"]) == ["done", "failed", "done"]
+    assert "sub1.nii.gz" in frame["reason"][1]
+    page = (tmp_path / "out" / "summary.html").read_text(encoding="utf-8")
+    assert "<dt>p1</dt>" in page and "<b>1</b> failed" in page
+    frame, why = again(here, tmp_path / "out")
+    assert why["p1"].startswith("failed before") and serial.done == ["p0", "p1", "p2"]
+    again(here, tmp_path / "out", retry_failed=True)
+    assert serial.done[3:] == ["p1"]
+    (here / "sub1.nii.gz").write_bytes(damaged)
+    frame, why = again(here, tmp_path / "out")
+    assert why["p1"] == "moving changed" and list(frame["state"]) == ["done"] * 3
+    assert Store(tmp_path / "out").failure("p1") is None
+
+
+def test_a_full_disk_is_not_held_against_a_row(people, tmp_path, serial, monkeypatch):
+    def full(*_, **__):
+        raise wf.FileError("no room") from OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("warpfactor.registration.result.Registration.save", full)
+        frame, _ = again(people, tmp_path / "out")
+        assert set(frame["reason"]) == {"no room"}
+    frame, why = again(people, tmp_path / "out")
+    assert why["p2"] == "new" and list(frame["state"]) == ["done"] * 3
+
+
+def test_a_row_is_done_once_however_often_it_is_sent(people, tmp_path, monkeypatch):
+    """As after a restart of the scheduler; and what a killed worker has left behind is removed."""
+    left = tmp_path / "out" / ".0123abcd-p0"
+    left.mkdir(parents=True)
+    (left / "warped.nii.gz").touch()
+    jobs = []
+    use_serial(monkeypatch, SerialEngine(jobs.append))
+    wf.cohort.run(people / "table.csv", tmp_path / "out", overrides=QUICK)
+    assert not left.exists()
+    monkeypatch.setattr(job, "register", None)
+    assert job.do_row(jobs[0]).state == "done"
+
+
+def test_rows_choose_recipes_and_settings(people, tmp_path, serial):
+    rows = [
+        {"name": name, "fixed": people / "template.nii.gz", "moving": people / "sub1.nii.gz", **more}
+        for name, more in (("a", {}), ("b", {"recipe": "affine", "set": "linear.dof=rigid"}))
+    ]
+    wf.cohort.run(rows, tmp_path / "out", overrides={"linear.levels": [2], "linear.iterations": [2]}, recipe="fast")
+    recipes = [wf.read_result(tmp_path / "out" / name).entries["recipe"] for name in "ab"]
+    assert [recipe["name"] for recipe in recipes] == ["fast", "affine"]
+    assert recipes[1]["linear"][0]["dof"] == "rigid" and recipes[1]["deformable"] is None
+
+
+def test_bids_derivatives(people, tmp_path, serial):
+    study = write_bids(tmp_path / "bids", people)
+    template = wf.cohort.Template((people / "template.nii.gz",), name="MNI")
+    wf.cohort.run(
+        study, tmp_path / "out", template=template, overrides=QUICK, bids=wf.cohort.BidsFilter(entities=(("ses", "2"),))
+    )
+    place = tmp_path / "out" / "bids" / "sub-01" / "ses-2" / "anat"
+    assert (
+        json.loads((tmp_path / "out" / "bids" / "dataset_description.json").read_text())["DatasetType"] == "derivative"
+    )
+    assert sorted(path.name for path in place.iterdir()) == [
+        "sub-01_ses-2_from-MNI_to-T1w_mode-image_xfm.h5",
+        "sub-01_ses-2_from-MNI_to-T1w_mode-image_xfm.json",
+        "sub-01_ses-2_from-T1w_to-MNI_mode-image_xfm.h5",
+        "sub-01_ses-2_from-T1w_to-MNI_mode-image_xfm.json",
+        "sub-01_ses-2_space-MNI_T1w.json",
+        "sub-01_ses-2_space-MNI_T1w.nii.gz",
+    ]
+    moving = wf.read_image(study / "sub-01" / "ses-2" / "anat" / "sub-01_ses-2_T1w.nii.gz")
+    warped = wf.read_image(place / "sub-01_ses-2_space-MNI_T1w.nii.gz")
+    there = wf.read_transform(place / "sub-01_ses-2_from-T1w_to-MNI_mode-image_xfm.h5")
+    assert (there.resample(moving, warped.grid).data - warped.data).abs().max() < 0.2
+    assert volumes(tmp_path / "out" / "sub-01_ses-2_T1w")
