@@ -13,6 +13,7 @@ import pytest
 from PIL import Image as Picture
 
 import warpfactor as wf
+from serial import use_serial
 from small import GRID, SHAPE, image, pair, write_pair
 from warpfactor.bench.data import example
 from warpfactor.bench.data.dataset import BenchCase, write_table
@@ -43,6 +44,7 @@ def make(folder: Path) -> Path:
     write_table([BenchCase(name="a", group="pairs", **files)], folder / "pairs.csv")
     for name in ("NLST", "OASIS"):
         _write_challenge(folder, name)
+    _write_cohort(folder)
     return folder
 
 
@@ -91,6 +93,22 @@ def _write_results(folder: Path) -> None:
     wf.write_transform(found.transform, folder / "fireants_warp.nii.gz")
 
 
+def _write_cohort(folder: Path) -> None:
+    """Labels and further images of the people, their table, and one of them as a BIDS dataset."""
+    for place, source in (("labels", "moving_labels"), ("functional", "moving")):
+        (folder / place).mkdir()
+        for number in (1, 2, 3):
+            shutil.copy(folder / f"{source}.nii.gz", folder / place / f"sub-0{number}.nii.gz")
+    names = ("fixed", "moving", "fixed_labels", "moving_labels")
+    files = ("template", "sub-01", "atlas", "labels/sub-01")
+    cells = ",".join(f"{name}.nii.gz" for name in files)
+    (folder / "people.csv").write_text(f"name,{','.join(names)},group\na,{cells},patients\n", encoding="utf-8")
+    anatomy = folder / "study" / "sub-01" / "ses-1" / "anat"
+    anatomy.mkdir(parents=True)
+    (folder / "study" / "dataset_description.json").write_text("{}", encoding="utf-8")
+    shutil.copy(folder / "moving.nii.gz", anatomy / "sub-01_ses-1_T1w.nii.gz")
+
+
 def _write_challenge(folder: Path, name: str) -> None:
     """A folder of Learn2Reg with one pair and what there is to score it."""
     sides = {"fixed": f"{name}_0101_0000", "moving": f"{name}_0101_0001"}
@@ -114,12 +132,13 @@ def quick(recipe: wf.Recipe) -> wf.Recipe:
 
 
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Recipes with few iterations, a small example, reports without a second affine, benchmarks in this process."""
+    """Recipes with few iterations, a small example, reports without a second affine, all in this process."""
     for name, recipe in list(RECIPES.items()):
         monkeypatch.setitem(RECIPES, name, quick(recipe))
     monkeypatch.setattr(example, "write_example", partial(example.write_example, pairs=2, shape=SHAPE))
     monkeypatch.setattr("warpfactor.show.report.align", lambda *_: None)
     monkeypatch.setattr(runner, "_run_once", run_here)
+    use_serial(monkeypatch)
 
 
 def run_here(plan: Any, folder: Path, how: Any, _: Any) -> Any:

@@ -227,6 +227,12 @@ def test_the_summary_sorts_filters_and_leads_to_the_reports(visit):
     page.pick("level", "doubtful")
     assert "flat" not in names(page)
     page.pick("level", "all")
+    page.page.locator("#filter").fill("fla")
+    assert names(page) == ["flat"]
+    page.page.locator("button.open:visible").click()
+    assert page.page.locator("dialog p").text_content() == "flat" and page.page.locator("dialog img").is_visible()
+    page.page.locator("dialog button").click()
+    assert not page.page.locator("dialog").is_visible()
     page.page.locator("a", has_text="flat").click()
     page.page.wait_for_load_state()
     assert page.page.url.endswith("flat/report.html")
