@@ -83,6 +83,7 @@ def test_every_option_that_a_page_names_exists() -> None:
     known = {option for each in parameters for option in [*each.opts, *each.secondary_opts]}
     theirs = set(re.findall(r"--[a-z][\w-]*", text_of("docs/howto/ants.md").split("## What corresponds")[1]))
     theirs |= {"--strict", "--array", "--cpus-per-task", "--mem", "--time"}  # of mkdocs and of a scheduler
+    theirs |= {"--nworkers", "--nthreads"}  # of dask worker
     named = {option for page in PAGES for option in re.findall(r"(?<![\w-])--[a-z][\w-]*", page.read_text("utf-8"))}
     assert named - known - theirs == {"--help"} - known
 

@@ -10,11 +10,12 @@ from warpfactor.cohort.table.check import header_shape
 from warpfactor.cohort.table.row import CohortRow
 from warpfactor.errors import WarpfactorError
 
-# The high-water mark of whole runs with the default recipe, report and writing included. Measured on phantoms of 48 to
-# 160 voxels along each axis (see docs/howto/cluster.md); other recipes need less, except those with Adam.
-PROCESS_BYTES = 620 << 20
-FIXED_BYTES = 100  # per voxel of the fixed image and channel
-MOVING_BYTES = 30
+# The high-water mark of whole runs with the default recipe and one thread, report and writing included, was 501 MB for
+# 48^3 voxels (phantoms, both images), 552 MB for 96^3 and 717 MB for 160^3: 495 MB and 57 bytes for each voxel. What
+# stands here is a third more, for recipes that hold more and for other systems.
+PROCESS_BYTES = 640 << 20
+FIXED_BYTES = 60  # per voxel of the fixed image and channel
+MOVING_BYTES = 16
 UNKNOWN_VOXELS = 256**3  # of a folder of DICOM files
 RESERVED = 0.1  # share of the machine's memory that is left to others
 
