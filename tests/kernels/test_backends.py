@@ -1,5 +1,7 @@
 """Backends: chosen once, by the entry point; a new one is added without touching any other file."""
 
+import subprocess
+import sys
 from collections import Counter
 
 import pytest
@@ -87,8 +89,26 @@ def test_auto_takes_the_first_that_runs_on_the_device():
     assert kernels.choose(torch.device("meta")).name == "reference"
 
 
+def test_triton_is_chosen_where_it_is_installed_and_runs(monkeypatch):
+    cuda = torch.device("cuda")
+    monkeypatch.setattr(kernels.importlib.util, "find_spec", lambda name: name)
+    assert kernels.choose(cuda).name == "triton"
+    monkeypatch.setattr(kernels.importlib.util, "find_spec", lambda name: None)
+    assert kernels.choose(cuda).name == "reference"
+    with pytest.raises(InputError, match=r"Backend 'triton' needs the package triton, which is not installed"):
+        kernels.choose(cuda, "triton")
+    with pytest.raises(InputError, match=r"Backend 'triton' runs on cuda, not on cpu"):
+        kernels.choose("cpu", "triton")
+
+
+def test_triton_is_not_imported_before_it_is_used():
+    code = "import sys, warpfactor as wf; wf.kernels.choose('cuda'); print([m for m in sys.modules if 'triton' in m])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 def test_backends_that_cannot_be_used_are_named():
-    with pytest.raises(InputError, match=r"Unknown backend 'cuda-fast'; use one of auto, numba, reference"):
+    with pytest.raises(InputError, match=r"Unknown backend 'cuda-fast'; use one of auto, numba, triton, reference"):
         kernels.select("cpu", "cuda-fast")
     with pytest.raises(InputError, match=r"Backend 'numba' runs on cpu, not on meta"):
         kernels.select("meta", "numba")

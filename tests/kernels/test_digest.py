@@ -19,6 +19,9 @@ def test_the_digest_changes_with_any_source(tmp_path, monkeypatch):
         path.write_bytes(path.read_bytes() + b" ")
         seen.add(digest.source_digest())
     assert len(seen) == 3
+    other = kernels / "triton" / "lncc.py"
+    other.write_bytes(other.read_bytes() + b" ")
+    assert digest.source_digest() in seen
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="links need rights there")

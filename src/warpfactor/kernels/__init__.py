@@ -8,6 +8,7 @@ the backend as an argument and passes it on. A new backend is a package with the
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
@@ -17,11 +18,12 @@ import torch
 from warpfactor.errors import InputError
 from warpfactor.kernels.ops import Ops, Tally
 
-if TYPE_CHECKING:  # both backends keep to the protocol, as far as types can say
-    from warpfactor.kernels import numba, reference
+if TYPE_CHECKING:  # all backends keep to the protocol, as far as types can say
+    from warpfactor.kernels import numba, reference, triton
 
     _numba: Ops = numba
     _reference: Ops = reference
+    _triton: Ops = triton
 
 
 @dataclass(frozen=True)
@@ -32,14 +34,20 @@ class Backend:
         name: as users write it and results record it.
         devices: types of the devices it runs on, such as "cpu" or "cuda"; none means any.
         load: returns the operations; called when the backend is first used.
+        needs: a package that must be installed besides those that warpfactor brings; empty if there is none.
     """
 
     name: str
     devices: tuple[str, ...]
     load: Callable[[], Ops]
+    needs: str = ""
 
     def runs_on(self, device: torch.device) -> bool:
         return not self.devices or device.type in self.devices
+
+    def is_installed(self) -> bool:
+        """Whether the package it needs is there; nothing is imported."""
+        return not self.needs or importlib.util.find_spec(self.needs) is not None
 
 
 def _module(name: str) -> Callable[[], Ops]:
@@ -51,6 +59,7 @@ BACKENDS: dict[str, Backend] = {
     backend.name: backend
     for backend in (
         Backend("numba", ("cpu",), _module("numba")),
+        Backend("triton", ("cuda",), _module("triton"), needs="triton"),
         Backend("reference", (), _module("reference")),
     )
 }
@@ -62,10 +71,10 @@ def add_backend(backend: Backend) -> None:
 
 
 def choose(device: str | torch.device = "cpu", name: str = "auto") -> Backend:
-    """The backend of that name; "auto" is the first that runs on the device."""
+    """The backend of that name; "auto" is the first that runs on the device and is installed."""
     place = torch.device(device)
     if name == "auto":
-        return next(backend for backend in BACKENDS.values() if backend.runs_on(place))
+        return next(each for each in BACKENDS.values() if each.runs_on(place) and each.is_installed())
     if name not in BACKENDS:
         raise InputError(f"Unknown backend {name!r}; use one of auto, {', '.join(BACKENDS)}.")
     backend = BACKENDS[name]
@@ -73,6 +82,11 @@ def choose(device: str | torch.device = "cpu", name: str = "auto") -> Backend:
         raise InputError(
             f"Backend {name!r} runs on {', '.join(backend.devices)}, not on {device}; "
             "choose another device, or backend 'reference', which runs on any."
+        )
+    if not backend.is_installed():
+        raise InputError(
+            f"Backend {name!r} needs the package {backend.needs}, which is not installed; install it, or choose "
+            "backend 'reference', which runs on any device."
         )
     return backend
 

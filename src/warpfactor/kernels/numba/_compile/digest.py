@@ -11,12 +11,15 @@ import hashlib
 from pathlib import Path
 
 SOURCES = Path(__file__).parents[2]  # the folder of all kernels
+OTHERS = "triton"  # a folder in it that no kernel of this package imports
 
 
 def source_digest() -> str:
-    """SHA-256 of the names and contents of all source files, as hexadecimal text."""
+    """SHA-256 of the names and contents of all source files that kernels can contain, as hexadecimal text."""
     found = hashlib.sha256()
     for path in sorted(SOURCES.rglob("*.py")):  # none, if the package is installed without its sources
+        if path.relative_to(SOURCES).parts[0] == OTHERS:
+            continue
         try:
             content = path.read_bytes()
         except OSError:  # the file is being saved, or is an editor's link to a file that does not exist

@@ -1,0 +1,204 @@
+"""From gradient g to step v at every voxel, in place: the factored forms and Adam, and the lengths of a gradient.
+
+Steps are computed from ĝ = weights * g and written as weights * v̂; see `kernels/reference/descent.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from warpfactor.kernels import reference
+from warpfactor.kernels.triton.field import load_vector, store_vector
+from warpfactor.kernels.triton.kernel import declared
+from warpfactor.kernels.triton.launch import Partials, block, plain, takes
+
+FORMS = ("pointwise", "root", "plain")
+
+
+@triton.jit
+def weighted(g, voxels, i, wz, wy, wx, use):
+    """ĝ = weights * g at voxel i."""
+    gz, gy, gx = load_vector(g, voxels, i, use)
+    return wz * gz, wy * gy, wx * gx
+
+
+@triton.jit
+def finish(g, voxels, i, wz, wy, wx, gz, gy, gx, vz, vy, vx, use, partials, programs):
+    """Write the step; the longest |v̂|² of the program, and its sum of -ĝ·v̂."""
+    store_vector(g, voxels, i, wz * vz, wy * vy, wx * vx, use)
+    length = tl.where(use, vz * vz + vy * vy + vx * vx, 0.0)
+    decrease = tl.where(use, -(gz * vz + gy * vy + gx * vx), 0.0)
+    program = tl.program_id(0)
+    tl.store(partials + program, tl.max(length, 0).to(tl.float64))
+    tl.store(partials + programs + program, tl.sum(decrease.to(tl.float64), 0))
+
+
+@declared("*fp32 *fp64 3 fp32 3 i32", {"usual": {"BLOCK": 256}}, reads={"gradient": 12})
+def lengths(g, partials, wz, wy, wx, nz, ny, nx, BLOCK: tl.constexpr):
+    """Sums of |ĝ|² and |ĝ|, and the number of voxels with a gradient."""
+    program, programs = tl.program_id(0), tl.num_programs(0)
+    i = program * BLOCK + tl.arange(0, BLOCK)
+    voxels = nz.to(tl.int64) * ny * nx
+    use = i < voxels
+    gz, gy, gx = weighted(g, voxels, i, wz, wy, wx, use)
+    squares = gz * gz + gy * gy + gx * gx
+    tl.store(partials + program, tl.sum(squares.to(tl.float64), 0))
+    tl.store(partials + programs + program, tl.sum(tl.sqrt(squares).to(tl.float64), 0))
+    tl.store(partials + programs + programs + program, tl.sum((squares > 0).to(tl.float64), 0))
+
+
+@declared(
+    "*fp32 *fp64 5 fp32 3 i32",
+    {form: {"FORM": form, "BLOCK": 256} for form in FORMS},
+    reads={"gradient": 12},
+    writes={"step": 12},
+)
+def step_by_voxel(
+    g,
+    partials,
+    wz,
+    wy,
+    wx,
+    damping,
+    residual,
+    nz,
+    ny,
+    nx,
+    FORM: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """v = -r g / (|g|² + λ), -r g / (|g| + λ) with the root of λ given, or -r g."""
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    voxels = nz.to(tl.int64) * ny * nx
+    use = i < voxels
+    gz, gy, gx = weighted(g, voxels, i, wz, wy, wx, use)
+    squares = gz * gz + gy * gy + gx * gx
+    if FORM == "pointwise":
+        scale = -residual / (squares + damping)
+    elif FORM == "root":
+        scale = -residual / (tl.sqrt(squares) + damping)
+    else:
+        scale = -residual + 0.0 * squares
+    scale = tl.where(squares > 0, scale, 0.0)  # where g is NaN, so is the step
+    vz, vy, vx = scale * gz, scale * gy, scale * gx
+    finish(g, voxels, i, wz, wy, wx, gz, gy, gx, vz, vy, vx, use, partials, tl.num_programs(0))
+
+
+@declared(
+    "3 *fp32 *fp64 8 fp32 3 i32",
+    {"usual": {"BLOCK": 256}},
+    reads={"gradient": 12, "moments": 24},
+    writes={"step": 12, "moments": 24},
+)
+def adam_step(
+    g,
+    first,
+    second,
+    partials,
+    wz,
+    wy,
+    wx,
+    beta1,
+    beta2,
+    correction1,
+    correction2,
+    epsilon,
+    nz,
+    ny,
+    nx,
+    BLOCK: tl.constexpr,
+):
+    """v = -m / (√s + ε) with the moments m and s corrected for their start; corrections are 1 / (1 - βⁿ)."""
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    voxels = nz.to(tl.int64) * ny * nx
+    use = i < voxels
+    gz, gy, gx = weighted(g, voxels, i, wz, wy, wx, use)
+    mz, my, mx = load_vector(first, voxels, i, use)
+    sz, sy, sx = load_vector(second, voxels, i, use)
+    mz, my, mx = beta1 * mz + (1 - beta1) * gz, beta1 * my + (1 - beta1) * gy, beta1 * mx + (1 - beta1) * gx
+    sz = beta2 * sz + (1 - beta2) * gz * gz
+    sy = beta2 * sy + (1 - beta2) * gy * gy
+    sx = beta2 * sx + (1 - beta2) * gx * gx
+    store_vector(first, voxels, i, mz, my, mx, use)
+    store_vector(second, voxels, i, sz, sy, sx, use)
+    vz = -correction1 * mz / (tl.sqrt(correction2 * sz) + epsilon)
+    vy = -correction1 * my / (tl.sqrt(correction2 * sy) + epsilon)
+    vx = -correction1 * mx / (tl.sqrt(correction2 * sx) + epsilon)
+    finish(g, voxels, i, wz, wy, wx, gz, gy, gx, vz, vy, vx, use, partials, tl.num_programs(0))
+
+
+def finished(partials: Partials) -> tuple[float, float]:
+    """The longest step and the predicted decrease."""
+    longest, decrease = partials.numbers(maxima=(0,))
+    return float(longest**0.5), decrease
+
+
+@torch.no_grad()
+def norms(gradient: Tensor, weights: Sequence[float]) -> tuple[float, float, float]:
+    """See Ops."""
+    if not takes(gradient):
+        return reference.norms(gradient, weights)
+    voxels = gradient[0].numel()
+    width = block(gradient.device, voxels)
+    programs = triton.cdiv(voxels, width)
+    partials = Partials(gradient.device, 3, programs)
+    lengths.launch((programs,), plain(gradient), partials.table, *weights, *gradient.shape[1:], BLOCK=width)
+    squares, total, count = partials.numbers()
+    return squares, total, count
+
+
+@torch.no_grad()
+def descend(
+    gradient: Tensor, *, form: str, damping: float, weights: Sequence[float], residual: float = 1.0
+) -> tuple[float, float]:
+    """See Ops."""
+    if not takes(gradient) or not gradient.is_contiguous() or form not in FORMS:
+        return reference.descend(gradient, form=form, damping=damping, weights=weights, residual=residual)
+    voxels = gradient[0].numel()
+    width = block(gradient.device, voxels)
+    programs = triton.cdiv(voxels, width)
+    partials = Partials(gradient.device, 2, programs)
+    least = damping**0.5 if form == "root" else damping
+    step_by_voxel.launch(
+        (programs,), gradient, partials.table, *weights, least, residual, *gradient.shape[1:], FORM=form, BLOCK=width
+    )
+    return finished(partials)
+
+
+@torch.no_grad()
+def adam(
+    gradient: Tensor,
+    first: Tensor,
+    second: Tensor,
+    *,
+    number: int,
+    betas: tuple[float, float],
+    epsilon: float,
+    weights: Sequence[float],
+) -> tuple[float, float]:
+    """See Ops."""
+    fields = (gradient, first, second)
+    if not takes(*fields) or not all(each.is_contiguous() for each in fields):
+        return reference.adam(gradient, first, second, number=number, betas=betas, epsilon=epsilon, weights=weights)
+    voxels = gradient[0].numel()
+    width = block(gradient.device, voxels)
+    programs = triton.cdiv(voxels, width)
+    partials = Partials(gradient.device, 2, programs)
+    corrections = [1 / (1 - beta**number) for beta in betas]
+    adam_step.launch(
+        (programs,),
+        *fields,
+        partials.table,
+        *weights,
+        *betas,
+        *corrections,
+        epsilon,
+        *gradient.shape[1:],
+        BLOCK=width,
+    )
+    return finished(partials)

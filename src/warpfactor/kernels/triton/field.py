@@ -1,0 +1,189 @@
+"""Operations on displacement fields: composition, resizing, the Jacobian determinant, the way there and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from warpfactor.kernels import reference
+from warpfactor.kernels.triton.kernel import declared
+from warpfactor.kernels.triton.launch import block, numbers_on, plain, takes
+from warpfactor.kernels.triton.points import difference, moved_voxel, value_at, voxel
+
+
+@triton.jit
+def field_at(field, voxels, pz, py, px, nz, ny, nx, use):
+    """The three components of a field at p; the edge value beyond the border."""
+    vz = value_at(field, pz, py, px, nz, ny, nx, use)
+    vy = value_at(field + voxels, pz, py, px, nz, ny, nx, use)
+    vx = value_at(field + voxels + voxels, pz, py, px, nz, ny, nx, use)
+    return vz, vy, vx
+
+
+@triton.jit
+def store_vector(out, voxels, i, vz, vy, vx, use):
+    kind = out.dtype.element_ty
+    tl.store(out + i, vz.to(kind), mask=use)
+    tl.store(out + voxels + i, vy.to(kind), mask=use)
+    tl.store(out + voxels + voxels + i, vx.to(kind), mask=use)
+
+
+@triton.jit
+def load_vector(field, voxels, i, use):
+    vz = tl.load(field + i, mask=use, other=0.0).to(tl.float32)
+    vy = tl.load(field + voxels + i, mask=use, other=0.0).to(tl.float32)
+    vx = tl.load(field + voxels + voxels + i, mask=use, other=0.0).to(tl.float32)
+    return vz, vy, vx
+
+
+@declared(
+    "3 *fp32 fp32 3 i32",
+    {"usual": {"BLOCK": 256}},
+    reads={"warp": 12, "step": 12},
+    writes={"composed": 12},
+)
+def compose_fields(warp, step, out, scale, nz, ny, nx, BLOCK: tl.constexpr):
+    """out = s step(x) + warp(x + s step(x)); a program reads of `step` only the voxels that it writes."""
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    voxels = nz.to(tl.int64) * ny * nx
+    use = i < voxels
+    sz, sy, sx = load_vector(step, voxels, i, use)
+    sz, sy, sx = scale * sz, scale * sy, scale * sx
+    z, y, x = voxel(i, ny, nx)
+    vz, vy, vx = field_at(warp, voxels, z + sz, y + sy, x + sx, nz, ny, nx, use)
+    store_vector(out, voxels, i, sz + vz, sy + vy, sx + vx, use)
+
+
+@declared(
+    "4 *fp32 *u8 3 i32",
+    {"usual": {"BLOCK": 256}},
+    reads={"first": 12, "second": 12},
+    writes={"lengths": 4, "stays": 1},
+)
+def there_and_back(first, second, gram, lengths, stays, nz, ny, nx, BLOCK: tl.constexpr):
+    """Length of first(x) + second(x + first(x)), and whether x + first(x) lies between the outermost voxel centres."""
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    voxels = nz.to(tl.int64) * ny * nx
+    use = i < voxels
+    qz, qy, qx = moved_voxel(first, voxels, i, ny, nx, use, True)
+    uz, uy, ux = load_vector(first, voxels, i, use)
+    vz, vy, vx = field_at(second, voxels, qz, qy, qx, nz, ny, nx, use)
+    ez, ey, ex = uz + vz, uy + vy, ux + vx
+    wz = tl.load(gram) * ez + tl.load(gram + 1) * ey + tl.load(gram + 2) * ex
+    wy = tl.load(gram + 3) * ez + tl.load(gram + 4) * ey + tl.load(gram + 5) * ex
+    wx = tl.load(gram + 6) * ez + tl.load(gram + 7) * ey + tl.load(gram + 8) * ex
+    length = tl.sqrt(tl.maximum(ez * wz + ey * wy + ex * wx, 0.0))
+    tl.store(lengths + i, length.to(lengths.dtype.element_ty), mask=use)
+    stay = (qz >= 0) & (qz <= nz - 1) & (qy >= 0) & (qy <= ny - 1) & (qx >= 0) & (qx <= nx - 1)
+    tl.store(stays + i, stay.to(tl.uint8), mask=use)
+
+
+@declared(
+    "3 *fp32 6 i32",
+    {"usual": {"BLOCK": 256}},
+    reads={"source": 4},
+    writes={"target": 4},
+)
+def resize_image(source, target, places, nz, ny, nx, mz, my, mx, BLOCK: tl.constexpr):
+    """target(i) = source(scale i + offset), linear, edge values beyond the border; one component per program row."""
+    component = tl.program_id(1).to(tl.int64)
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    voxels = nz.to(tl.int64) * ny * nx
+    use = i < voxels
+    z, y, x = voxel(i, ny, nx)
+    pz = tl.load(places) * z + tl.load(places + 3)
+    py = tl.load(places + 1) * y + tl.load(places + 4)
+    px = tl.load(places + 2) * x + tl.load(places + 5)
+    value = value_at(source + component * mz * my * mx, pz, py, px, mz, my, mx, use)
+    tl.store(target + component * voxels + i, value.to(target.dtype.element_ty), mask=use)
+
+
+@triton.jit
+def column(u, voxels, i, at, n, stride, use):
+    """Derivative of the three components of a field along one axis."""
+    a = difference(u, i, at, n, stride, use)
+    b = difference(u + voxels, i, at, n, stride, use)
+    c = difference(u + voxels + voxels, i, at, n, stride, use)
+    return a, b, c
+
+
+@declared("2 *fp32 3 i32", {"usual": {"BLOCK": 256}}, reads={"displacement": 12}, writes={"determinant": 4})
+def determinant(u, out, nz, ny, nx, BLOCK: tl.constexpr):
+    """det(I + du/dx) by central differences."""
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    voxels = nz.to(tl.int64) * ny * nx
+    use = i < voxels
+    z, y, x = voxel(i, ny, nx)
+    zz, yz, xz = column(u, voxels, i, z, nz, ny * nx, use)
+    zy, yy, xy = column(u, voxels, i, y, ny, nx, use)
+    zx, yx, xx = column(u, voxels, i, x, nx, 1, use)
+    zz, yy, xx = zz + 1.0, yy + 1.0, xx + 1.0
+    found = zz * (yy * xx - yx * xy) - zy * (yz * xx - yx * xz) + zx * (yz * xy - yy * xz)
+    tl.store(out + i, found.to(out.dtype.element_ty), mask=use)
+
+
+@torch.no_grad()
+def compose(warp: Tensor, step: Tensor, *, scale: float = 1.0, out: Tensor | None = None) -> Tensor:
+    """See Ops."""
+    contiguous = out is None or out.is_contiguous()
+    if not takes(warp, step, out) or not contiguous:
+        return reference.compose(warp, step, scale=scale, out=out)
+    out = torch.empty_like(step, memory_format=torch.contiguous_format) if out is None else out
+    voxels = step[0].numel()
+    width = block(step.device, voxels)
+    grid = (triton.cdiv(voxels, width),)
+    compose_fields.launch(grid, plain(warp), plain(step), out, scale, *step.shape[1:], BLOCK=width)
+    return out
+
+
+@torch.no_grad()
+def round_trip(first: Tensor, second: Tensor, gram: Any) -> tuple[Tensor, Tensor]:
+    """See Ops."""
+    if not takes(first, second):
+        return reference.round_trip(first, second, gram)
+    lengths = torch.empty_like(first[0], memory_format=torch.contiguous_format)
+    stays = torch.empty(lengths.shape, dtype=torch.uint8, device=first.device)
+    width = block(first.device, lengths.numel())
+    there_and_back.launch(
+        (triton.cdiv(lengths.numel(), width),),
+        plain(first),
+        plain(second),
+        numbers_on(first.device, tuple(float(g) for row in gram for g in row)),
+        lengths,
+        stays,
+        *lengths.shape,
+        BLOCK=width,
+    )
+    return lengths, stays.bool()
+
+
+@torch.no_grad()
+def resize(field: Tensor, shape: Sequence[int], scale: Sequence[float], offset: Sequence[float]) -> Tensor:
+    """See Ops."""
+    if not takes(field):
+        return reference.resize(field, shape, scale, offset)
+    field = plain(field)
+    out = torch.empty((len(field), *shape), dtype=field.dtype, device=field.device)
+    voxels = out[0].numel()
+    width = block(field.device, voxels)
+    places = numbers_on(field.device, (*map(float, scale), *map(float, offset)))
+    grid = (triton.cdiv(voxels, width), len(field))
+    resize_image.launch(grid, field, out, places, *shape, *field.shape[1:], BLOCK=width)
+    return out
+
+
+@torch.no_grad()
+def jacobian_determinant(displacement: Tensor) -> Tensor:
+    """See Ops."""
+    if not takes(displacement):
+        return reference.jacobian_determinant(displacement)
+    displacement = plain(displacement)
+    out = torch.empty_like(displacement[0])
+    width = block(displacement.device, out.numel())
+    determinant.launch((triton.cdiv(out.numel(), width),), displacement, out, *out.shape, BLOCK=width)
+    return out
