@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from warpfactor.checks.device.problems import PROBLEMS
+
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 
 SCRIPT = Path(__file__).parents[1] / "helpers" / "interpreted.py"
