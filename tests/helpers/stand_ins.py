@@ -103,6 +103,8 @@ def _write_cohort(folder: Path) -> None:
     files = ("template", "sub-01", "atlas", "labels/sub-01")
     cells = ",".join(f"{name}.nii.gz" for name in files)
     (folder / "people.csv").write_text(f"name,{','.join(names)},group\na,{cells},patients\n", encoding="utf-8")
+    atlas = "sub-01.nii.gz,labels/sub-01.nii.gz"
+    (folder / "atlases.csv").write_text(f"name,image,labels\na,{atlas}\nb,{atlas}\n", encoding="utf-8")
     anatomy = folder / "study" / "sub-01" / "ses-1" / "anat"
     anatomy.mkdir(parents=True)
     (folder / "study" / "dataset_description.json").write_text("{}", encoding="utf-8")

@@ -1,5 +1,6 @@
 """Many registrations at once, on a laptop or a cluster; this package is `warpfactor.cohort`."""
 
+from warpfactor.cohort.atlas.segment import Segmentation, segment
 from warpfactor.cohort.engine.settings import EngineSettings
 from warpfactor.cohort.events import CohortEvent, PlannedRow
 from warpfactor.cohort.job import JobOptions, Outcome
@@ -16,6 +17,8 @@ __all__ = [
     "JobOptions",
     "Outcome",
     "PlannedRow",
+    "Segmentation",
     "Template",
     "run",
+    "segment",
 ]

@@ -39,7 +39,7 @@ class JobOptions:
         device, backend: where and by which kernels to compute.
         landmarks_weight: how strongly landmarks pull; 0 only scores them.
         threads: of each registration; it does not change results.
-        report: whether to write report.html.
+        report: whether to write report.html; without reports a run has no summary page.
     """
 
     device: str = "cpu"

@@ -10,7 +10,7 @@ from warpfactor.cohort.engine.engine import engine_problems, open_engine
 from warpfactor.cohort.engine.settings import EngineSettings
 from warpfactor.cohort.events import CohortWatcher
 from warpfactor.cohort.frame import frame_of, write_frame
-from warpfactor.cohort.job import JobOptions
+from warpfactor.cohort.job import JobOptions, Outcome
 from warpfactor.cohort.page import write_page
 from warpfactor.cohort.rows import make_jobs, needed_bytes, plan_jobs, run_jobs
 from warpfactor.cohort.store import Store
@@ -63,17 +63,37 @@ def run(  # noqa: PLR0913 - the entry point takes every choice; all but the tabl
     how, place = options or JobOptions(), engine or EngineSettings()
     rows = checked_rows(table, output, template=template, bids=bids, recipe=recipe, overrides=overrides, engine=place)
     store = Store(Path(output))
+    outcomes = run_rows(rows, store, recipe, overrides or {}, how, place, retry_failed=retry_failed, watch=watch)
+    return conclude(rows, outcomes, store, page=how.report)
+
+
+def run_rows(
+    rows: Sequence[CohortRow],
+    store: Store,
+    recipe: str | Recipe,
+    overrides: Mapping[str, Any],
+    options: JobOptions,
+    engine: EngineSettings,
+    *,
+    retry_failed: bool = False,
+    watch: CohortWatcher | None = None,
+) -> list[Outcome]:
+    """Do what is missing or changed of rows that were checked, on an engine of their own; all outcomes, in order."""
     store.prepare()
-    plans = plan_jobs(make_jobs(rows, store.folder, recipe, overrides or {}, how), retry_failed=retry_failed)
+    plans = plan_jobs(make_jobs(rows, store.folder, recipe, overrides, options), retry_failed=retry_failed)
     jobs = [plan.job for plan in plans if plan.shown.needed]
-    if jobs:
-        with open_engine(place, need_bytes=needed_bytes(jobs), jobs=len(jobs)) as opened:
-            outcomes = run_jobs(plans, opened, watch)
-    else:
-        outcomes = run_jobs(plans, None, watch)
+    if not jobs:
+        return run_jobs(plans, None, watch)
+    with open_engine(engine, need_bytes=needed_bytes(jobs), jobs=len(jobs)) as opened:
+        return run_jobs(plans, opened, watch)
+
+
+def conclude(rows: Sequence[CohortRow], outcomes: Sequence[Outcome], store: Store, *, page: bool) -> pandas.DataFrame:
+    """Write the table and, if there are reports, the page of rows that were run; return the table as a frame."""
     frame = frame_of(rows, outcomes, store)
     write_frame(frame, store.folder / RESULTS)
-    write_page(rows, outcomes, store, store.folder / SUMMARY, table=RESULTS)
+    if page:
+        write_page(rows, outcomes, store, store.folder / SUMMARY, table=RESULTS)
     return frame
 
 

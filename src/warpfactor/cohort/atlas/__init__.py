@@ -1,0 +1,1 @@
+"""Segmentation by atlases: labelled images are registered to an image, and their labels fused."""
