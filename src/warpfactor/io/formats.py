@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-from warpfactor.io import nifti, simpleitk, tiff
+from warpfactor.io import nifti, omezarr, simpleitk, tiff
 from warpfactor.io.voxels import FileHeader, Volumes, VoxelSource
 
 
@@ -40,7 +40,7 @@ class ImageFormat(Protocol):
 
 
 # The first entry that handles a name is used; SimpleITK, which takes any name, is the last.
-FORMATS: tuple[ImageFormat, ...] = (nifti, tiff, simpleitk)
+FORMATS: tuple[ImageFormat, ...] = (omezarr, nifti, tiff, simpleitk)
 
 
 def find_format(path: Path) -> ImageFormat:

@@ -16,21 +16,12 @@ from warpfactor.geometry import itk
 from warpfactor.geometry.grid import Grid
 from warpfactor.geometry.itk import sitk
 from warpfactor.io import simpleitk
+from warpfactor.io.units import unit_mm
 from warpfactor.io.voxels import Array, FileHeader, Volumes, VoxelSource
 
 FIELD_SUFFIXES: tuple[str, ...] = ()
 
 SUFFIXES = (".tif", ".tiff", ".btf")
-# Millimetres of the units that microscopes and programs write; a micron sign has two code points.
-UNITS_MM = {
-    **dict.fromkeys(("nm", "nanometer", "nanometre"), 1e-6),
-    **dict.fromkeys(("um", "µm", "μm", "micron", "microns", "micrometer", "micrometre", "\\u00b5m"), 1e-3),
-    **dict.fromkeys(("mm", "millimeter", "millimetre"), 1.0),
-    **dict.fromkeys(("cm", "centimeter", "centimetre"), 10.0),
-    **dict.fromkeys(("m", "meter", "metre"), 1e3),
-    **dict.fromkeys(("inch", "inches", "in"), 25.4),
-    **dict.fromkeys(("a", "å", "angstrom"), 1e-7),
-}
 RESOLUTION_MM = {2: 25.4, 3: 10.0}  # of the tag ResolutionUnit: inch, centimetre
 CHANNELS, DEPTH, TIME = "CS", "ZIQ", "T"
 
@@ -154,7 +145,7 @@ def _spacing_mm(file: Any, series: Any) -> tuple[float, float, float]:
     x, y = (_pixel(series.keyframe, tag) for tag in ("XResolution", "YResolution"))
     if file.is_imagej:
         known = file.imagej_metadata or {}
-        unit = UNITS_MM.get(str(known.get("unit", "")).strip().lower())
+        unit = unit_mm(str(known.get("unit", "")))
         if unit is None:
             return 1.0, 1.0, 1.0
         return float(known.get("spacing") or 1.0) * unit, y * unit, x * unit
@@ -178,7 +169,7 @@ def _ome_spacing_mm(text: str) -> tuple[float, float, float]:
     found = [1.0, 1.0, 1.0]
     for k, axis in enumerate("ZYX" if pixels is not None else ""):
         size, name = pixels.get(f"PhysicalSize{axis}"), pixels.get(f"PhysicalSize{axis}Unit") or "µm"
-        unit = UNITS_MM.get(name.strip().lower())
+        unit = unit_mm(name)
         if size is not None and unit is not None:
             found[k] = float(size) * unit
     return found[0], found[1], found[2]
