@@ -10,6 +10,7 @@ import pytest
 import warpfactor as wf
 from warpfactor.errors import FileError, InputError
 from warpfactor.io import read_labels, read_series
+from warpfactor.io.atomic import check_free
 from warpfactor.io.formats import find_format
 
 zarr = pytest.importorskip("zarr", reason="zarr is not installed")
@@ -159,6 +160,15 @@ def test_what_is_written_is_read_back(tmp_path, shape):
     coarse = wf.read_image(tmp_path / "a.ome.zarr" / "1")
     assert coarse.grid.spacing_mm[-1] == pytest.approx(1.4)
     assert np.array_equal(coarse.data.squeeze().numpy(), numbers[(slice(None, None, 2),) * len(shape)])
+
+
+def test_an_existing_folder_is_replaced_by_force_only(tmp_path):
+    for voxels in (VOXELS, VOXELS + 1):
+        wf.write_image(wf.Image.from_array(voxels.astype(np.float32)), tmp_path / "a.zarr", force=voxels is not VOXELS)
+    with pytest.raises(FileError, match="not empty"):
+        check_free(tmp_path / "a.zarr", force=False)
+    check_free(tmp_path / "a.zarr", force=True)
+    assert np.array_equal(wf.read_image(tmp_path / "a.zarr").data[0].numpy(), VOXELS + 1)
 
 
 def test_labels_and_channels_are_written(tmp_path):

@@ -78,13 +78,15 @@ def check_free(path: str | Path, *, force: bool) -> None:
     It cannot if `path` is a folder, if it exists and `force` is off, or if its folder is not writable.
     """
     final = Path(path)
+    if final.suffix == ".zarr":  # the only image format that is a folder
+        return check_folder(final, force=force)
     if final.is_dir():
         raise FileError(f"{final}: is a folder; give the name of a file.")
     if final.exists() and not force:
         raise FileError(
             f"{final}: exists already; remove it, choose another name, or replace it with --force (force=True)."
         )
-    _check_place(final)
+    return _check_place(final)
 
 
 def check_folder(path: str | Path, *, force: bool) -> None:
