@@ -3,6 +3,7 @@
 # Bottom to top; docs/architecture.md says what each is for.
 LAYERS = [
     "errors",
+    "memory",
     "geometry.grid",
     "kernels",
     "geometry",

@@ -235,7 +235,7 @@ def no_value(folder):
 
 
 def unknown_device(folder):
-    return register(folder, "--device", "abacus"), "Device 'abacus' cannot be used here"
+    return register(folder, "--device", "abacus"), "Device 'abacus' is unknown"
 
 
 def unknown_backend(folder):

@@ -27,6 +27,8 @@ RAS_TO_LPS: Matrix = np.diag([-1.0, -1.0, 1.0, 1.0])
 _REVERSE_AXES: Matrix = np.eye(4)[:, [2, 1, 0, 3]]
 
 
+_FURTHEST_MM = 1e9  # of an origin from the world's, or of a voxel from its neighbour: 1000 km
+
 # Voxels worked on at once where a whole image would take several more; the scratch stays below a few tens of MB.
 SLAB_VOXELS = 1 << 17
 
@@ -234,6 +236,10 @@ def _check(grid: Grid) -> None:
         raise InputError(f"A 2-D grid has one slice, this one has {grid.shape[0]}.")
     if grid.matrix.shape != (4, 4) or not np.all(np.isfinite(grid.matrix)):
         raise InputError("The voxel-to-world matrix must be 4x4 and finite; correct the image header.")
+    if np.abs(grid.matrix).max() > _FURTHEST_MM:
+        raise InputError(
+            f"The voxel-to-world matrix has numbers beyond {_FURTHEST_MM:g} mm, which no image has; correct the header."
+        )
     if not np.array_equal(grid.matrix[3], (0, 0, 0, 1)):
         raise InputError("The last row of a voxel-to-world matrix must be 0 0 0 1.")
     lengths = np.linalg.norm(grid.matrix[:3, :3], axis=0)

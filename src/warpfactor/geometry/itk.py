@@ -18,6 +18,7 @@ sitk: Any = importlib.import_module("SimpleITK")  # it carries no types
 sitk.ProcessObject.SetGlobalWarningDisplay(False)
 # Held while ITK reads or writes a file: it lets other threads go on, and does not promise to bear two of them at once.
 files = threading.RLock()
+_LARGEST = np.iinfo(np.int64).max
 
 
 def grid_of(image: Any) -> Grid:
@@ -59,6 +60,8 @@ def to_tensor(array: np.ndarray[Any, Any], *, copy: bool = True) -> Tensor:
 
     Without `copy` it shares the memory of an array that is such already.
     """
+    if array.dtype.str[1:] == "u8" and array.size and int(array.max()) > _LARGEST:
+        raise InputError("The image has integers above 2^63, which 64 bits with a sign do not hold; renumber them.")
     widened = {"u2": np.int32, "u4": np.int64, "u8": np.int64}.get(array.dtype.str[1:], array.dtype.newbyteorder("="))
     made = np.array(array, dtype=widened, order="C") if copy else np.ascontiguousarray(array, dtype=widened)
     return torch.from_numpy(made)

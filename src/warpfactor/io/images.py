@@ -108,7 +108,7 @@ def read_labels(path: str | Path) -> Image:
     _check_single(path, data, "label map")
     if data.is_floating_point() and not torch.equal(data, data.round()):
         raise FileError(f"{path}: is not a label map, it has values that are not integers.")
-    if int(data.max()) > _INT32.max or int(data.min()) < _INT32.min:
+    if float(data.max()) > _INT32.max or float(data.min()) < _INT32.min:  # infinity is no integer to Python
         raise FileError(f"{path}: has labels that do not fit into 32 bits; renumber them.")
     return Image(data.to(torch.int32), grid, Path(path).name)
 
@@ -216,7 +216,10 @@ def _read_volume(path: Path) -> tuple[Tensor, Grid]:
         raise FileError(
             f"{path}: is a 4-D image with {len(found.data)} volumes where one is expected; extract one, or their mean."
         )
-    return itk.to_tensor(found.data[0], copy=False), found.grid
+    try:
+        return itk.to_tensor(found.data[0], copy=False), found.grid
+    except InputError as error:
+        raise FileError(f"{path}: {error}") from error
 
 
 def _check_single(path: str | Path, data: Tensor, kind: str) -> None:

@@ -27,6 +27,7 @@ from warpfactor.errors import FileError, InputError
 from warpfactor.geometry.grid import RAS_TO_LPS, Grid, Matrix
 from warpfactor.io.atomic import atomic_path
 from warpfactor.io.voxels import Array, FileHeader, Volumes, VoxelSource
+from warpfactor.memory import check_memory
 
 FIELD_SUFFIXES: tuple[str, ...] = (".nii", ".nii.gz")
 
@@ -37,6 +38,7 @@ _LARGEST_RATIO = 1032  # a deflate stream cannot expand further
 # label map of that size takes 5 ms to reach 475 kB; zlib takes 93 ms to reach 262 kB.
 _COMPRESSION_LEVEL = 1
 _CHUNK_VOXELS = 1 << 18
+_MOST_EXTRA_BYTES = 1 << 20  # read after the last voxel
 _NIFTI1_LARGEST_AXIS = (1 << 15) - 1
 
 _VECTOR_INTENTS = (1005, 1006, 1007)  # symmetric matrix, displacement vector, vector
@@ -165,7 +167,10 @@ def _layout(path: Path, header: _Header, *, field: bool) -> _Layout:
     count, *sizes = (int(n) for n in header["dim"])
     if not 1 <= count <= 7:
         raise FileError(f"{path}: its header claims {count} dimensions (dim[0]); correct the header.")
-    width, height, depth, volumes, channels, *others = (max(1, n) for n in sizes[:count] + [1] * (7 - count))
+    if min(sizes[:count]) < 1:
+        shape = " x ".join(str(n) for n in sizes[:count])
+        raise FileError(f"{path}: its header claims a size of {shape} voxels (dim); correct the header.")
+    width, height, depth, volumes, channels, *others = sizes[:count] + [1] * (7 - count)
     vector = int(header["intent_code"]) in _VECTOR_INTENTS
     if count == 1 or max(others) > 1 or (channels > 1 and not vector):
         shape = " x ".join(str(n) for n in sizes[:count])
@@ -189,6 +194,7 @@ def _grid(path: Path, header: _Header, layout: _Layout) -> Grid:
     depth, height, width = layout.shape[2:]
     size = (width, height) if layout.planar else (width, height, depth)
     ndim = len(size)
+    _check_forms(path, header)
     unit = _UNITS_MM.get(int(header["xyzt_units"]) & 7, 1.0)
     spacing = _spacing(path, header, size) * unit
     name, matrix = choose_form(header)
@@ -202,6 +208,17 @@ def _grid(path: Path, header: _Header, layout: _Layout) -> Grid:
     axes = lps[:ndim, :ndim]
     direction = axes / np.linalg.norm(axes, axis=0)
     return Grid.from_itk(size, (lps[:ndim, 3] * unit).tolist(), spacing.tolist(), direction.ravel().tolist())
+
+
+def _check_forms(path: Path, header: _Header) -> None:
+    """Raise a FileError if a form that is in use has a number that is not finite."""
+    forms = {
+        "sform": ("srow_x", "srow_y", "srow_z"),
+        "qform": ("quatern_b", "quatern_c", "quatern_d", "qoffset_x", "qoffset_y", "qoffset_z"),
+    }
+    for form, names in forms.items():
+        if int(header[f"{form}_code"]) > 0 and not all(np.all(np.isfinite(header[name])) for name in names):
+            raise FileError(f"{path}: its {form} has a number that is not finite; correct the header.")
 
 
 def _spacing(path: Path, header: _Header, size: tuple[int, ...]) -> Array:
@@ -307,6 +324,12 @@ def _number_type(path: Path, header: _Header) -> tuple[np.dtype[Any], tuple[floa
         raise FileError(f"{path}: has the unknown data type {error}; save it in another number type.") from error
     except HeaderDataError as error:
         raise FileError(f"{path}: its header cannot be used ({error}); correct the header.") from error
+    bits = int(header["bitpix"])
+    if bits not in (0, 8 * stored.itemsize):  # some programs leave it out
+        raise FileError(
+            f"{path}: its header claims {bits} bits a voxel (bitpix), its data type has {8 * stored.itemsize}; correct "
+            "the header."
+        )
     if stored.kind == "c":
         raise FileError(f"{path}: The image has complex values; save their magnitude or phase.")
     scaled = slope is not None and (slope, intercept) != (1.0, 0.0)
@@ -326,7 +349,9 @@ def _read_voxels(path: Path, stream: BinaryIO, header: _Header, layout: _Layout)
     kind = _read_type(stored, scaling)
     colours = len(stored.names) if stored.names is not None else 1
     offset = _data_offset(path, header)
-    _check_size(path, offset + math.prod(layout.shape) * stored.itemsize)
+    needed = math.prod(layout.shape) * stored.itemsize
+    _check_size(path, offset + needed)
+    check_memory(math.prod(layout.shape) * colours * kind.itemsize, "It", remedy="crop it, or correct its header")
     stream.seek(offset)
     flat = np.empty(math.prod(layout.shape) * colours, kind)
     for start in range(0, len(flat), _CHUNK_VOXELS):
@@ -336,18 +361,32 @@ def _read_voxels(path: Path, stream: BinaryIO, header: _Header, layout: _Layout)
         else:
             chunk = np.empty(len(part), stored)
             _fill(stream, chunk)
-            part[:] = chunk.astype(np.float64) * scaling[0] + scaling[1]
-    stream.read(1)  # a compressed file verifies its checksum when its end is reached
+            with np.errstate(over="ignore", invalid="ignore"):  # infinite voxels do not count
+                part[:] = chunk.astype(np.float64) * scaling[0] + scaling[1]
+    _check_end(path, stream)
     if colours > 1:
         return np.moveaxis(flat.reshape(*layout.shape[1:], colours), -1, 1)
     return flat.reshape(layout.shape).swapaxes(0, 1)
 
 
 def _data_offset(path: Path, header: _Header) -> int:
-    offset = float(header["vox_offset"])
-    if not math.isfinite(offset):
-        raise FileError(f"{path}: the start of its voxels (vox_offset) is {offset}; correct the header.")
-    return max(int(offset), int(header.sizeof_hdr))
+    offset, least = float(header["vox_offset"]), int(header.sizeof_hdr) + 4
+    if offset == 0:
+        return least
+    if not math.isfinite(offset) or offset < least or offset != int(offset):
+        raise FileError(
+            f"{path}: the start of its voxels (vox_offset) is {offset:g}, but the header has {least} bytes; correct "
+            "the header."
+        )
+    return int(offset)
+
+
+def _check_end(path: Path, stream: BinaryIO) -> None:
+    """Read on to the end, where a compressed file verifies its checksum, and warn of bytes that no voxel has."""
+    extra = len(stream.read(_MOST_EXTRA_BYTES))
+    if extra:
+        least = "at least " if extra == _MOST_EXTRA_BYTES else ""
+        _warn(f"{path}: has {least}{extra} bytes more than its header announces; check its size (dim).")
 
 
 def _check_size(path: Path, needed: int) -> None:

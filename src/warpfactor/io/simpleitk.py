@@ -12,6 +12,7 @@ from warpfactor.geometry import itk
 from warpfactor.geometry.grid import Grid
 from warpfactor.geometry.itk import sitk
 from warpfactor.io.atomic import atomic_path
+from warpfactor.io.headers import check_image
 from warpfactor.io.voxels import Array, FileHeader, Volumes, VoxelSource
 
 FIELD_SUFFIXES: tuple[str, ...] = (".nrrd", ".mha", ".mhd")
@@ -21,6 +22,9 @@ _PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp")  # formats that hold one p
 _LARGEST_ROUNDING = 0.02  # share of the intensity range that rounding to integers may change
 _NEGLIGIBLE_ROUNDING = 1e-3  # and what it may change in any case
 _OPAQUE = (255, 65535)
+# Formats without compression and without a module in `headers`; ITK leaves what a truncated file lacks at zero.
+_UNPACKED = ("GiplImageIO", "MRCImageIO", "StimulateImageIO", "VTKImageIO", "BioRadImageIO")
+_FAILURES = (RuntimeError, ValueError, OverflowError)  # how ITK and its Python wrapping report a file they cannot read
 _INTEGERS = {
     getattr(sitk, f"sitk{sign}Int{bits}"): np.dtype(f"{sign.lower()}int{bits}")
     for sign in ("", "U")
@@ -43,12 +47,11 @@ def read(path: Path, *, field: bool = False) -> Volumes:
 
 def read_header(path: Path) -> FileHeader:
     """Read the number of volumes, their shape and number type, but not the voxels."""
-    reader = sitk.ImageFileReader()
-    reader.SetFileName(str(path))
+    reader = _reader(path)
     try:
         with itk.files:
             reader.ReadImageInformation()
-    except RuntimeError as error:
+    except _FAILURES as error:
         raise FileError(f"{path}: cannot be read as an image ({reason_of(error)}).") from error
     volumes = int(reader.GetSize()[3]) if reader.GetDimension() == 4 else 1
     shape = tuple(int(n) for n in reversed(reader.GetSize()[:3]))
@@ -97,17 +100,32 @@ def cannot_write(path: Path, temporary: Path, error: Exception) -> FileError:
     return FileError(f"{path}: cannot be written ({reason}).")
 
 
-def _load(path: Path) -> Any:
+def _reader(path: Path) -> Any:
+    """ITK's reader for a file whose header was found to be sound."""
     if not path.exists():
         raise FileError(f"{path}: there is no such file.")
+    reader = sitk.ImageFileReader()
+    reader.SetImageIO(check_image(path))
+    reader.SetFileName(str(path))
+    return reader
+
+
+def _load(path: Path) -> Any:
+    reader = _reader(path)
     try:
         with itk.files:
-            return sitk.ReadImage(str(path))
-    except RuntimeError as error:
+            image = reader.Execute()
+            kind = reader.GetImageIO() or reader.GetImageIOFromFileName(str(path))
+    except _FAILURES as error:
         raise FileError(f"{path}: cannot be read as an image ({reason_of(error)}).") from error
+    size = image.GetNumberOfPixels() * image.GetNumberOfComponentsPerPixel() * image.GetSizeOfPixelComponent()
+    if kind in _UNPACKED and path.suffix.lower() != ".gz" and size > path.stat().st_size:
+        raise FileError(f"{path}: is truncated, it has fewer bytes than voxels; copy it again from its source.")
+    return image
 
 
 def _load_dicom(folder: Path) -> Any:
+    check_image(folder)
     reader = sitk.ImageSeriesReader
     with itk.files:
         series = reader.GetGDCMSeriesIDs(str(folder))
@@ -120,7 +138,7 @@ def _load_dicom(folder: Path) -> Any:
     try:
         with itk.files:
             return sitk.ReadImage(files[series[0]])
-    except RuntimeError as error:
+    except _FAILURES as error:
         raise FileError(f"{folder}: the DICOM series cannot be read ({reason_of(error)}).") from error
 
 

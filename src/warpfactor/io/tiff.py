@@ -16,8 +16,11 @@ from warpfactor.geometry import itk
 from warpfactor.geometry.grid import Grid
 from warpfactor.geometry.itk import sitk
 from warpfactor.io import simpleitk
+from warpfactor.io.headers.tiff import check
+from warpfactor.io.headers.trial import try_image
 from warpfactor.io.units import unit_mm
 from warpfactor.io.voxels import Array, FileHeader, Volumes, VoxelSource
+from warpfactor.memory import check_memory
 
 FIELD_SUFFIXES: tuple[str, ...] = ()
 
@@ -74,13 +77,17 @@ def _opened(path: Path) -> Iterator[Any]:
     """The file by tifffile; FileError for what can be wrong with it."""
     import tifffile
 
-    if not path.exists():
+    if not path.is_file():
         raise FileError(f"{path}: there is no such file.")
     try:
+        check(path)
         with tifffile.TiffFile(path) as file:
             yield file
-    except (tifffile.TiffFileError, OSError, ValueError, KeyError, IndexError) as error:
-        raise FileError(f"{path}: cannot be read as a TIFF ({str(error).rstrip('.')}).") from error
+    except FileError:
+        raise
+    except Exception as error:  # a damaged tag can raise anything in its reader
+        reason = " ".join(str(error).split())[:160].rstrip(".") or type(error).__name__
+        raise FileError(f"{path}: cannot be read as a TIFF ({reason}).") from error
 
 
 def _series(path: Path, file: Any) -> Any:
@@ -94,7 +101,23 @@ def _series(path: Path, file: Any) -> Any:
             "own if that is meant.",
             stacklevel=2,
         )
+    _check_pages(path, file.series[0])
     return file.series[0]
+
+
+def _check_pages(path: Path, series: Any) -> None:
+    """Raise a FileError if the file ends before its pixels do: their reader would leave the rest at zero."""
+    check_memory(int(series.nbytes), "It", remedy="crop it, or check the program that wrote it")
+    size = path.stat().st_size
+    for page in series.pages:
+        if page is None:  # a plane that the file leaves out
+            continue
+        ends = (start + count for start, count in zip(page.dataoffsets, page.databytecounts, strict=False))
+        if len(page.dataoffsets) != len(page.databytecounts) or max(ends, default=0) > size:
+            raise FileError(
+                f"{path}: is truncated, it ends before the data that its header announces; copy it again from its "
+                "source."
+            )
 
 
 def _voxels(path: Path, series: Any) -> Array:
@@ -102,6 +125,7 @@ def _voxels(path: Path, series: Any) -> Array:
     try:
         return np.asarray(series.asarray())
     except (ValueError, ImportError) as error:  # a codec of the package imagecodecs
+        try_image(path)
         try:
             with itk.files:
                 found: Array = sitk.GetArrayFromImage(sitk.ReadImage(str(path)))

@@ -7,6 +7,7 @@ points pass through the transforms.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from warpfactor.geometry.itk import sitk
 from warpfactor.geometry.transform import Affine, Chain, Transform, Warp
 from warpfactor.io.atomic import atomic_path, check_free
 from warpfactor.io.formats import field_suffixes, find_format
+from warpfactor.io.headers.transforms import check_transform_file
+from warpfactor.io.headers.trial import try_transform
 from warpfactor.io.simpleitk import cannot_write, reason_of
 from warpfactor.io.voxels import Array, VoxelSource
 
@@ -134,18 +137,32 @@ def _read_file(path: Path) -> Transform:
     try:
         if is_field_file(path):
             return _read_warp(path)
+        _check_header(path)
         with itk.files:
             transform = sitk.ReadTransform(str(path))
         return _from_itk(transform)
-    except RuntimeError as error:
+    except (RuntimeError, ValueError, OverflowError) as error:
+        raise FileError(f"{path}: cannot be read as a transform ({reason_of(error)}).") from error
+    except InputError as error:
+        raise FileError(f"{path}: {error}") from error
+
+
+def _check_header(path: Path) -> None:
+    """Raise a FileError if ITK must not read this transform file."""
+    if not path.name.lower().endswith(AFFINE_SUFFIXES):
+        try_transform(path)
+        return
+    try:
+        check_transform_file(path)
+    except InputError as error:
         if _is_plain_matrix(path):
             raise FileError(
                 f"{path}: is a bare matrix, as FSL and Greedy write, whose conventions warpfactor does not read; "
                 "convert it to an ITK transform."
             ) from error
-        raise FileError(f"{path}: cannot be read as a transform ({reason_of(error)}).") from error
-    except InputError as error:
-        raise FileError(f"{path}: {error}") from error
+        raise FileError(f"{path}: cannot be read as a transform ({error}).") from error
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read ({error.strerror or error}); check its permissions.") from error
 
 
 def _read_warp(path: Path) -> Warp:
@@ -183,7 +200,9 @@ def _field_source(warp: Warp) -> VoxelSource:
 def _is_plain_matrix(path: Path) -> bool:
     """Whether a text file holds the numbers of a matrix and nothing else."""
     try:
-        return np.loadtxt(path).shape in ((3, 3), (4, 4))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a file without numbers
+            return np.loadtxt(path).shape in ((3, 3), (4, 4))
     except (ValueError, OSError):
         return False
 

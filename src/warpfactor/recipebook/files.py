@@ -60,5 +60,7 @@ def _parse(path: Path) -> Any:
     try:
         text = path.read_text(encoding="utf-8")
         return toml.parse(text) if path.suffix.lower() == ".toml" else json.loads(text)
+    except RecursionError as error:
+        raise FileError(f"{path}: cannot be read as a recipe, its tables are nested too deeply.") from error
     except (OSError, UnicodeDecodeError, json.JSONDecodeError, toml.ParseError) as error:
         raise FileError(f"{path}: cannot be read as a recipe ({error}).") from error

@@ -26,6 +26,8 @@ _FORMS: dict[Any, tuple[str, Mapping[str, Any]]] = {
     Damping: ("damping", DAMPINGS),
 }
 _UNSET = object()
+_LARGEST_NUMBER = 1 << 1000  # of whole numbers in place of others; Python's are unlimited
+_LARGEST_WHOLE = 1 << 31  # no number of iterations, bins or voxels is above it
 
 
 def unknown(kind: str, word: str, known: Iterable[str]) -> InputError:
@@ -233,16 +235,28 @@ def _tuple(value: Any, members: tuple[Any, ...], where: str) -> tuple[Any, ...]:
     return tuple(convert(item, member, where) for item, member in zip(items, members, strict=True))
 
 
+def _is_whole(value: float) -> bool:
+    return abs(value) <= _LARGEST_WHOLE and value == int(value)
+
+
 def _scalar(value: Any, hint: Any, where: str) -> Any:
     names = {bool: "true or false", int: "a whole number", float: "a number", str: "a word"}
-    if hint is float and isinstance(value, (int, float)) and not isinstance(value, bool):
+    if hint is float and isinstance(value, float):
+        return value
+    if hint is float and isinstance(value, int) and not isinstance(value, bool) and abs(value) < _LARGEST_NUMBER:
         return float(value)
     if hint is float and value in ("inf", "-inf"):
         return float(value)
-    if hint is int and isinstance(value, (int, float)) and not isinstance(value, bool) and value == int(value):
+    if hint is int and isinstance(value, (int, float)) and not isinstance(value, bool) and _is_whole(value):
         return int(value)
     if hint in (bool, str) and isinstance(value, hint):
         return value
     if isinstance(value, Custom):
         raise InputError(f"{where}: a custom loss is for deformable.metric; linear stages take a metric by name.")
-    raise InputError(f"{where} = {value!r}: {names.get(hint, 'another value')} is meant.")
+    raise InputError(f"{where} = {_shown(value)}: {names.get(hint, 'another value')} is meant.")
+
+
+def _shown(value: Any) -> str:
+    """A value for messages, which stay short whatever it is."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

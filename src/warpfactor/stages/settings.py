@@ -13,6 +13,8 @@ from warpfactor.terms import LNCC, Term
 UNITS = ("spacing", "normalized")
 BOUNDARIES = ("nearest", "zero")
 SMOOTHINGS = ("step", "full")
+WIDEST = 1000  # of a Gaussian, in voxels; wider than any image is at the level it is used
+COARSEST = 1 << 16
 STORAGES = ("float32", "int16")
 ANY_UNITS = Units((1.0, 1.0, 1.0), 1.0, (1.0, 1.0, 1.0))
 
@@ -105,8 +107,8 @@ class Deformable:
         self.optimizer.bind(self.metric, ANY_UNITS)  # raises if the two do not go together
 
     def _check_numbers(self) -> None:
-        if not all(math.isfinite(level) for level in self.levels):
-            raise InputError(f"Levels {self.levels} must be finite numbers.")
+        if not all(level <= COARSEST for level in self.levels):  # NaN is not either
+            raise InputError(f"Levels {self.levels} must be finite numbers of at most {COARSEST}.")
         for name in ("step", "truncate", "smoothness"):
             if not 0 < getattr(self, name) < math.inf:
                 raise InputError(f"The setting deformable.{name} = {getattr(self, name):g} must be a positive number.")
@@ -115,7 +117,14 @@ class Deformable:
                 raise InputError(
                     f"The setting deformable.{name} = {getattr(self, name):g} must be 0 or a positive number."
                 )
-        if not 1 <= self.reach < math.inf or not self.agreement < 1:
+        widest = max(self.sigma_grad * self.tail[1], self.sigma_warp) * self.smoothness
+        if not (max(widest, self.blur, self.shading) <= WIDEST and self.truncate <= WIDEST):
+            raise InputError(
+                f"The settings deformable.sigma_grad = {self.sigma_grad:g}, sigma_warp = {self.sigma_warp:g} (times "
+                f"smoothness = {self.smoothness:g}), blur = {self.blur:g}, shading = {self.shading:g} and truncate = "
+                f"{self.truncate:g} describe a Gaussian of more than {WIDEST} voxels; give smaller numbers."
+            )
+        if not 1 <= self.reach <= WIDEST or not self.agreement < 1:
             raise InputError(
                 f"The settings deformable.reach = {self.reach:g} and deformable.agreement = {self.agreement:g} must be "
                 "at least 1 and below 1."

@@ -1,0 +1,73 @@
+"""How much memory is left, and refusals before a request for more than that."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from warpfactor.errors import InputError
+
+_MEMINFO = Path("/proc/meminfo")
+_GROUP = Path("/proc/self/cgroup")
+_GROUPS = Path("/sys/fs/cgroup")
+_MB = 1 << 20
+
+
+def available_bytes() -> int | None:
+    """Bytes that this process can still allocate; None where the system does not tell.
+
+    It is the least of the machine's free memory and swap, and of what the process's control group (a container or a job
+    of a scheduler) leaves.
+    """
+    known = [found for found in (_machine_bytes(), _group_bytes()) if found is not None]
+    return min(known) if known else None
+
+
+def check_memory(needed_bytes: int, what: str, *, remedy: str) -> None:
+    """Raise an InputError if more memory is needed than there is.
+
+    Args:
+        needed_bytes: an estimate from below.
+        what: the subject of the message, such as a path.
+        remedy: what to do about it.
+    """
+    available = available_bytes()
+    if available is not None and needed_bytes > available:
+        raise InputError(
+            f"{what} needs about {_shown(needed_bytes)} of memory and {_shown(available)} are available; {remedy}."
+        )
+
+
+def _shown(count: int) -> str:
+    return f"{count / (1 << 30):.3g} GB" if count >= 1 << 30 else f"{max(1, count // _MB)} MB"
+
+
+def _machine_bytes() -> int | None:
+    try:
+        lines = _MEMINFO.read_text(encoding="ascii").splitlines()
+    except OSError:
+        return _physical_bytes()
+    entries = dict(line.split(":", 1) for line in lines if ":" in line)
+    wanted = [entries[name] for name in ("MemAvailable", "SwapFree") if name in entries]
+    return sum(int(entry.split()[0]) for entry in wanted) * 1024 if wanted else _physical_bytes()
+
+
+def _physical_bytes() -> int | None:
+    """All memory of the machine, where what is free of it is not known."""
+    try:
+        return int(os.sysconf("SC_PHYS_PAGES")) * int(os.sysconf("SC_PAGE_SIZE"))
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def _group_bytes() -> int | None:
+    """What the control group (version 2) of this process leaves; None without a limit."""
+    try:
+        place = next(line[3:] for line in _GROUP.read_text().splitlines() if line.startswith("0::"))
+        folder = _GROUPS / place.lstrip("/")
+        limit = int((folder / "memory.max").read_text())
+        used = int((folder / "memory.current").read_text())
+        entries = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+    except (OSError, ValueError, StopIteration):  # "max" is no number
+        return None
+    return max(0, limit - used + int(entries.get("inactive_file", 0)))
