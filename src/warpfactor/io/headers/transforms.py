@@ -19,7 +19,7 @@ _LONGEST_NAME = 256
 _NOT_ONE = "it is not an ITK transform file; check the program that wrote it"
 
 
-class Part(NamedTuple):
+class TransformPart(NamedTuple):
     """One transform of a file.
 
     Attributes:
@@ -42,7 +42,7 @@ def check_transform_file(path: Path) -> None:
         _check_part(part)
 
 
-def _text_parts(content: bytes) -> list[Part]:
+def _text_parts(content: bytes) -> list[TransformPart]:
     try:
         text = content.decode("ascii")
     except UnicodeDecodeError as error:
@@ -51,13 +51,13 @@ def _text_parts(content: bytes) -> list[Part]:
         raise InputError(_NOT_ONE)
     if not text.endswith("\n"):  # a number may have lost its last digits
         raise InputError("its last line has no end, so it may be truncated; copy it again, or end the line")
-    parts = list[Part]()
+    parts = list[TransformPart]()
     for line in text.splitlines():
         key, colon, value = line.partition(":")
         if line.startswith("#") or not line.strip():
             continue
         if colon and key == "Transform":
-            parts.append(Part(value.strip(), None, None))
+            parts.append(TransformPart(value.strip(), None, None))
         elif colon and key in ("Parameters", "FixedParameters") and parts:
             values, last = finite_numbers(value, key), parts[-1]
             parts[-1] = last._replace(parameters=values) if key == "Parameters" else last._replace(fixed=values)
@@ -66,15 +66,15 @@ def _text_parts(content: bytes) -> list[Part]:
     return parts
 
 
-def _binary_parts(content: bytes) -> list[Part]:
+def _binary_parts(content: bytes) -> list[TransformPart]:
     """The matrices of a MATLAB file of version 4: the parameters under the name of the kind, and "fixed"."""
-    parts, place = list[Part](), 0
+    parts, place = list[TransformPart](), 0
     while place < len(content):
         name, values, place = _matrix(content, place)
         if name == _FIXED and parts and parts[-1].fixed is None:
             parts[-1] = parts[-1]._replace(fixed=values)
         else:
-            parts.append(Part(name, values, None))
+            parts.append(TransformPart(name, values, None))
     return parts
 
 
@@ -96,7 +96,7 @@ def _matrix(content: bytes, place: int) -> tuple[str, tuple[float, ...], int]:
     return name, struct.unpack_from(f"{order}{count}{letter}", content, start), start + count * size
 
 
-def _check_part(part: Part) -> None:
+def _check_part(part: TransformPart) -> None:
     found = _KIND.fullmatch(part.kind)
     if found is None:
         raise InputError(f"it has a transform of the kind {part.kind[:40]!r}, which ITK does not have; check the file")
