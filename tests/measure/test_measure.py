@@ -10,6 +10,9 @@ import torch
 
 from warpfactor import measure
 from warpfactor.errors import InputError
+from warpfactor.geometry.grid import Grid
+from warpfactor.kernels import reference
+from warpfactor.measure.displacement import residual_figures, round_trip
 
 sitk: Any = SimpleITK
 
@@ -186,3 +189,18 @@ def test_input_that_cannot_be_measured_is_refused() -> None:
         measure.target_registration_error(np.zeros((2, 3)), np.zeros((3, 3)))
     with pytest.raises(InputError, match="mask is empty"):
         measure.jacobian_figures(torch.ones(2, 2, 2), torch.zeros(2, 2, 2))
+
+
+@pytest.mark.parametrize(("shape", "side_mm"), [((10, 12, 14), 1.5), ((1, 20, 24), 1.0)])
+def test_what_an_inversion_leaves_gives_the_figures_of_a_round_trip(shape, side_mm, generator):
+    flow = reference.smooth_gaussian(8 * torch.randn((3, *shape), generator=generator), (2.0, 2.0, 2.0))
+    flow[0] *= shape[0] > 1
+    inverse, residual = reference.invert(flow)
+    grid = Grid.from_spacing(shape if shape[0] > 1 else shape[1:], side_mm)
+    found = residual_figures(inverse, residual, grid, reference)
+    expected = round_trip(inverse, flow, grid, reference)
+    assert found is not None
+    assert found[0] == pytest.approx(expected[0], abs=1e-5)
+    assert found[1] == pytest.approx(expected[1], abs=2e-5)
+    uneven = Grid.from_spacing((3, 4, 5), (1.0, 1.0, 2.0))
+    assert residual_figures(inverse, residual, uneven, reference) is None

@@ -72,7 +72,38 @@ def test_a_result_no_better_than_a_plain_start_is_not_used(monkeypatch):
     assert "no more similar than a plain start" in ending_sentence(found.stage.ending, found.stage.name)
 
 
-def test_stopping_between_two_metrics_leaves_the_first():
+def runs(scene):
+    """How often the search came back from a fine level to a coarse one, and the stage."""
+    levels = []
+    found = align(scene, LinearSettings(metric="auto"), progress=lambda event: levels.append(event.level))
+    return 1 + sum(b > a for a, b in itertools.pairwise(levels)), found
+
+
+def test_images_that_are_alike_without_doubt_need_one_metric():
+    scene, truth = pair_of(HardPair("", "slice 200", 45))
+    count, found = runs(scene)
+    assert (count, found.stage.metric, found.stage.kept) == (1, "lncc", True)
+    assert found.matrix == pytest.approx(truth, abs=0.5)
+    assert found.stage.evidence > 11
+
+
+def test_images_that_local_correlation_does_not_bring_together_need_both():
+    scene, truth = pair_of(HardPair("", "slice 200", 45, contrast="inverted"))
+    count, found = runs(scene)
+    assert (count, found.stage.metric) == (3, "mi")  # local correlation from the near start, then both from another one
+    assert found.matrix == pytest.approx(truth, abs=0.5)
+
+
+def test_a_wrong_transform_never_leaves_no_doubt():
+    scene, truth = pair_of(HardPair("", "volume", scale=0.6))
+    levels = Levels.of(scene, LinearSettings().on(scene.fixed.grid), OPS)
+    judge = levels.judge(OPS)
+    assert judge.sure(truth)
+    assert not any(judge.sure(wrong) for wrong in (*judge.wrong, *led_astray(judge.overlap, truth, 32)))
+
+
+def test_stopping_between_two_metrics_leaves_the_first(monkeypatch):
+    monkeypatch.setattr(Judge, "sure", lambda self, matrix: False)
     scene, _ = pair_of(HardPair("", "slice 200"))
     levels = []
 

@@ -74,6 +74,31 @@ def round_trip(first: Tensor, second: Tensor, grid: Grid, ops: Ops) -> tuple[Err
     return voxels, _inside_figures(*ops.round_trip(first, second, gram), ops)
 
 
+def residual_figures(
+    inverse: Tensor, residual: Tensor, grid: Grid, ops: Ops
+) -> tuple[ErrorFigures, ErrorFigures] | None:
+    """`round_trip` of "inverse, then forward" from the lengths in voxels that `invert` left of it.
+
+    None if voxels are no cubes: lengths in mm do not follow from those in voxels then.
+    """
+    side_mm = _cube_side(_gram(grid))
+    if side_mm is None:
+        return None
+    voxels = _inside_figures(residual, _stays(inverse), ops)
+    return voxels, ErrorFigures(*(side_mm * value for value in voxels))
+
+
+def _stays(displacement: Tensor) -> Tensor:
+    """(D, H, W) bool: whether a voxel's displacement leaves it between the outermost voxel centres."""
+    inside = torch.ones(displacement.shape[1:], dtype=torch.bool, device=displacement.device)
+    for axis, part in enumerate(displacement):
+        n = part.shape[axis]
+        index = torch.arange(n, device=part.device, dtype=part.dtype)
+        index = index.reshape([-1 if a == axis else 1 for a in range(3)])
+        inside &= (part >= -index) & (part <= n - 1 - index)
+    return inside
+
+
 def lengths_mm(field: Tensor, grid: Grid) -> Tensor:
     """(D, H, W) length in mm of a (3, *grid.shape) displacement in voxels: the square root of uᵀ G u."""
     gram = _gram(grid)

@@ -55,6 +55,7 @@ def measure(
     forward: Tensor | None,
     inverse: Tensor | None,
     *,
+    residual: tuple[ErrorFigures, ErrorFigures] | None = None,
     grid: Grid,
     foreground: Tensor | None,
     ops: Ops,
@@ -63,6 +64,7 @@ def measure(
 
     Args:
         forward, inverse: (3, *grid.shape) displacements in voxels of `grid`; both or none.
+        residual: figures of |x - forward(inverse(x))| in voxels and mm if they are known already.
         foreground: (D, H, W) bool, where the fixed image shows something; the whole image without.
     """
     determinant = float(np.linalg.det(matrix[:3, :3]))
@@ -73,7 +75,7 @@ def measure(
     del jacobian
     moved = displacement_figures(forward, grid, ops)
     there_vox, there_mm = round_trip(forward, inverse, grid, ops)
-    back_vox, back_mm = round_trip(inverse, forward, grid, ops)
+    back_vox, back_mm = residual or round_trip(inverse, forward, grid, ops)
     warp = WarpFigures(
         jacobian=whole,
         jacobian_foreground=inner,

@@ -20,6 +20,7 @@ from warpfactor.geometry.grid import Matrix
 from warpfactor.geometry.transform import Affine, Chain, Warp
 from warpfactor.kernels.buffers import give_back_memory
 from warpfactor.kernels.ops import Ops
+from warpfactor.measure.displacement import residual_figures
 from warpfactor.measure.regularity import measure
 from warpfactor.recipebook.files import recipe as find_recipe
 from warpfactor.recipebook.recipe import Recipe
@@ -351,12 +352,15 @@ def _finish(images: Images, found: _Found, run: _Run, outside: float | None) -> 
     """Inverse, warped image and figures."""
     give_back_memory()
     grid, ops, clock = images.fixed.grid, run.ops, run.clock
-    forward = backward = None
+    forward = backward = left = None
     if found.displacement is not None:
         forward = found.displacement.to(device=run.device, dtype=torch.float32).contiguous()
-        backward = ops.invert(forward)[0]
+        backward, residual = ops.invert(forward)
+        left = residual_figures(backward, residual, grid, ops)
+        del residual
     clock.lap("inverse")
-    figures = measure(found.matrix, forward, backward, grid=grid, foreground=found.foreground, ops=ops)
+    shown_where = found.foreground
+    figures = measure(found.matrix, forward, backward, residual=left, grid=grid, foreground=shown_where, ops=ops)
     clock.lap("figures")
     affine = Affine(found.matrix, "fixed", "moving", grid.ndim)
     warp = None if forward is None else Warp(forward.cpu(), grid, "fixed", "fixed")

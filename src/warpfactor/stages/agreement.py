@@ -11,7 +11,7 @@ Noise is not: its halves have nothing in common. Two things follow without any k
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -20,7 +20,8 @@ from torch import Tensor
 from warpfactor.kernels.ops import Ops
 
 EDGE = 48  # voxels: edge of the blocks that are looked at
-BLOCKS = 2  # at most this many blocks along each axis: 8 of them are a million voxels
+BLOCKS = 2  # at most this many blocks along each axis
+CORNERS = (0, 3, 5, 6)  # of eight blocks those that do not touch, half a million voxels, which say as much as all
 FAR = 4.0  # the second scale at which the common power is measured, in units of the first
 
 
@@ -84,13 +85,14 @@ def _chessboard(field: Tensor) -> Tensor:
     return ((z[:, None, None] + y[:, None] + x) % 2).to(field.dtype)
 
 
-def _blocks(shape: Sequence[int]) -> Iterator[tuple[slice, ...]]:
-    return (
+def _blocks(shape: Sequence[int]) -> list[tuple[slice, ...]]:
+    every: list[tuple[slice, ...]] = [
         (slice(z, z + EDGE), slice(y, y + EDGE), slice(x, x + EDGE))
         for z in _starts(shape[0])
         for y in _starts(shape[1])
         for x in _starts(shape[2])
-    )
+    ]
+    return every if len(every) < BLOCKS**3 else [every[k] for k in CORNERS]
 
 
 def _starts(n: int) -> list[int]:

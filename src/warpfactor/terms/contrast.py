@@ -9,7 +9,7 @@ from torch import Tensor
 
 from warpfactor.kernels.ops import Ops
 
-SAMPLES = 1_000_000  # voxels whose windows are looked at
+SAMPLES = 250_000  # voxels whose windows are looked at
 PLANES = 16  # at least so many planes are, whatever their size
 EMPTY = 1e-4  # windows with a smaller share of the contrast show nothing and say nothing about the noise
 MOST = 0.5  # of the contrast: an image of one texture, or of noise alone, still has windows that count

@@ -11,8 +11,11 @@ from torch import Tensor
 from warpfactor.kernels.buffers import new_field
 from warpfactor.kernels.numba._compile.jit import exclusive, parallel, serial
 from warpfactor.kernels.numba.arrays import array, check_field, field_strides, target
-from warpfactor.kernels.numba.interpolate import split, value, value_gradient, vector_at
+from warpfactor.kernels.numba.interpolate import split, value_gradient, vector_at
 from warpfactor.kernels.reference.field import FIXED_POINT, SINGULAR, Matrix
+
+GROUPS = 32  # number of groups of planes in `resize`; a thread allocates its row once per group
+NEAR = 0.5  # voxels: residual below which `invert` starts from the voxels before
 
 
 @parallel
@@ -34,20 +37,33 @@ def _round_trip(first, second, stride, gram, lengths, stays):  # type: ignore[no
 
 
 @parallel
-def _resize(field, stride, scale, offset, out):  # type: ignore[no-untyped-def]
+def _resize(field, scale, offset, out):  # type: ignore[no-untyped-def]
+    """Blend four rows of the field into one, then interpolate along it."""
     _, d, h, w = field.shape
     C, D, H, W = out.shape
-    sz, sy, sx = stride
-    for row in prange(C * D * H):
-        c = row // (D * H)
-        z = (row - c * D * H) // H
-        y = row - c * D * H - z * H
-        flat = field[c].ravel()
-        iz, fz = split(scale[0] * z + offset[0], d)
-        iy, fy = split(scale[1] * y + offset[1], h)
-        for x in range(W):
-            ix, fx = split(scale[2] * x + offset[2], w)
-            out[c, z, y, x] = value(flat, (iz * h + iy) * w + ix, sz, sy, sx, fz, fy, fx)
+    first = np.empty(W, np.int64)
+    share = np.empty(W, np.float32)
+    for x in range(W):
+        first[x], share[x] = split(scale[2] * x + offset[2], w)
+    groups = min(C * D, GROUPS)
+    for g in prange(groups):
+        line = np.empty(w + 1, np.float32)
+        for plane in range(g * C * D // groups, (g + 1) * C * D // groups):
+            c = plane // D
+            z = plane - c * D
+            iz, fz = split(scale[0] * z + offset[0], d)
+            near, far = field[c, iz], field[c, min(iz + 1, d - 1)]
+            for y in range(H):
+                iy, fy = split(scale[1] * y + offset[1], h)
+                jy = min(iy + 1, h - 1)
+                for x in range(w):
+                    a = near[iy, x] + fy * (near[jy, x] - near[iy, x])
+                    b = far[iy, x] + fy * (far[jy, x] - far[iy, x])
+                    line[x] = a + fz * (b - a)
+                line[w] = line[w - 1]
+                for x in range(W):
+                    i = first[x]
+                    out[c, z, y, x] = line[i] + share[x] * (line[i + 1] - line[i])
 
 
 @parallel
@@ -105,14 +121,22 @@ def _newton_direction(f0, f1, f2, shape, stride, pz, py, px, qa, qb, qc):  # typ
 
 @parallel
 def _invert(u, stride, v, iterations, tolerance, residual):  # type: ignore[no-untyped-def]
-    """Iterate at every voxel separately; see the reference for the rule."""
+    """Iterate at every voxel separately; see the reference for the rule.
+
+    Along a row the inverse is continued in a straight line from the two voxels before, which is most often much nearer
+    than the start that is given: on a brain it saves half of the iterations. It is used if it is near.
+    """
     _, D, H, W = u.shape
     f0, f1, f2 = u[0].ravel(), u[1].ravel(), u[2].ravel()
     for row in prange(D * H):
         z = row // H
         y = row - z * H
+        va, vb, vc = v[0, z, y], v[1, z, y], v[2, z, y]
         for x in range(W):
-            a, b, c = np.float64(v[0, z, y, x]), np.float64(v[1, z, y, x]), np.float64(v[2, z, y, x])
+            a, b, c = np.float64(va[x]), np.float64(vb[x]), np.float64(vc[x])
+            guessed = x > 1 and iterations > 0
+            if guessed:
+                a, b, c = 2.0 * va[x - 1] - va[x - 2], 2.0 * vb[x - 1] - vb[x - 2], 2.0 * vc[x - 1] - vc[x - 2]
             best_a, best_b, best_c, best = a, b, c, np.inf
             ra = rb = rc = 0.0
             rate = 1.0
@@ -120,6 +144,9 @@ def _invert(u, stride, v, iterations, tolerance, residual):  # type: ignore[no-u
                 u0, u1, u2 = vector_at(f0, f1, f2, (D, H, W), stride, z + a, y + b, x + c)
                 qa, qb, qc = a + u0, b + u1, c + u2
                 r = np.sqrt(qa * qa + qb * qb + qc * qc)
+                if guessed and k == 0 and not r < NEAR:
+                    a, b, c = np.float64(va[x]), np.float64(vb[x]), np.float64(vc[x])
+                    continue
                 if r < best:
                     best_a, best_b, best_c, best = a, b, c, r
                     ra, rb, rc = qa, qb, qc
@@ -136,9 +163,7 @@ def _invert(u, stride, v, iterations, tolerance, residual):  # type: ignore[no-u
                         f0, f1, f2, (D, H, W), stride, z + best_a, y + best_b, x + best_c, ra, rb, rc
                     )
                 a, b, c = best_a - rate * da, best_b - rate * db, best_c - rate * dc
-            v[0, z, y, x] = best_a
-            v[1, z, y, x] = best_b
-            v[2, z, y, x] = best_c
+            va[x], vb[x], vc[x] = best_a, best_b, best_c
             residual[z, y, x] = best
 
 
@@ -160,7 +185,7 @@ def resize(field: Tensor, shape: Sequence[int], scale: Sequence[float], offset: 
     out = new_field((field.shape[0], *shape), dtype=field.dtype)
     k: Any = tuple(float(s) for s in scale)
     o: Any = tuple(float(s) for s in offset)
-    _resize(array(field), field_strides(field), k, o, target(out))
+    _resize(array(field), k, o, target(out))
     return out
 
 

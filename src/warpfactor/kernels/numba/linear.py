@@ -18,6 +18,8 @@ SUMS = 6  # w, F, M, FF, MM, FM
 SLOPES = 18  # (n, F n, M n) along three axes, times (1, x), where n = dM/du
 PRODUCTS = 18  # the six products of n, times (1, x, x²)
 PAIRS = ((0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2))
+POSITION = np.array([(0, 0, 1), (0, 1, 0), (1, 0, 0), (0, 0, 0)])  # the powers of (x, y, z) in z, y, x, 1
+POWERS = tuple(POSITION[:, None, a] + POSITION[None, :, a] for a in range(3))  # and in products of two of these
 
 
 @serial
@@ -156,11 +158,7 @@ def _products(rows: Any) -> Any:
     z, y = np.arange(rows.shape[0], dtype=np.float64), np.arange(rows.shape[1], dtype=np.float64)
     by_y = np.einsum("zykp,yq->zkpq", rows, np.stack([np.ones_like(y), y, y * y], 1))
     powers = np.einsum("zkpq,zr->kpqr", by_y, np.stack([np.ones_like(z), z, z * z], 1))  # k, x, y, z
-    position = [(0, 0, 1), (0, 1, 0), (1, 0, 0), (0, 0, 0)]  # the powers of (x, y, z) in z, y, x, 1
     result = np.empty((3, 4, 3, 4))
     for k, (a, b) in enumerate(PAIRS):
-        for i, p in enumerate(position):
-            for j, q in enumerate(position):
-                entry = powers[(k, *np.add(p, q))]
-                result[a, i, b, j] = result[b, i, a, j] = entry
+        result[a, :, b, :] = result[b, :, a, :] = powers[k][POWERS]
     return result.reshape(12, 12)

@@ -16,7 +16,7 @@ from warpfactor.kernels.reference.smooth import central_difference
 
 Matrix = Sequence[Sequence[float]]
 
-FIXED_POINT = 10  # iterations of `invert` before it changes to Newton's method
+FIXED_POINT = 2  # iterations of `invert` before it changes to Newton's method
 SINGULAR = 1e-3  # determinant below which Newton's method is not used
 
 
@@ -103,7 +103,7 @@ def invert(
 
     Every voxel iterates v <- v - q d on its own and keeps its best v. The first iterations are those of a fixed point,
     d = v + u(x + v), which is fast where u changes slowly. The later ones are Newton's, d = (I + du/dx)⁻¹ (v + u(x +
-    v)) with the derivative of the linear interpolant, for the few voxels where u is steep. The factor q is halved when
+    v)) with the derivative of the linear interpolant, for the voxels where u is steep. The factor q is halved when
     the residual did not decrease and doubled, up to one, when it did.
 
     Args:

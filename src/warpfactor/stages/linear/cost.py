@@ -50,6 +50,7 @@ class Evaluation:
     curvature: NDArray[np.float64]
 
 
+NO_SLOPES, NO_PRODUCTS = np.zeros((3, 12)), np.zeros((12, 12))
 NOTHING = Evaluation(math.inf, np.zeros(12), np.zeros((12, 12)))
 
 
@@ -62,7 +63,11 @@ class LinearCost(Protocol):
         ...
 
     def evaluate(self, matrix: Matrix) -> Evaluation:
-        """Cost at a 4x4 transform, fixed to moving, LPS mm."""
+        """Cost, gradient and curvature at a 4x4 transform, fixed to moving, LPS mm."""
+        ...
+
+    def value(self, matrix: Matrix) -> float:
+        """The cost alone, for a fraction of the work."""
         ...
 
 
@@ -110,6 +115,21 @@ class _MomentCost:
             np.mean([p.curvature for p in parts], axis=0),
         )
 
+    def value(self, matrix: Matrix) -> float:
+        found = [self.formula(sums, NO_SLOPES, NO_PRODUCTS).cost for sums in self._sums(matrix)]
+        return float(np.mean(found))
+
+    def _sums(self, matrix: Matrix) -> list[NDArray[np.float64]]:
+        """Per channel the first of the three results of `affine_moments`."""
+        scene, ops = self.scene, self.ops
+        through = VoxelMap(scene.fixed.grid, None, matrix).matrix(scene.moving.grid)
+        where = None if scene.fixed.mask is None else scene.fixed.mask > 0
+        if scene.moving.mask is not None:
+            reached = ops.sample(scene.moving.mask.float(), None, through, shape=scene.shape, mode="nearest") > 0
+            where = reached if where is None else where & reached
+        warped = [ops.sample(m, None, through, shape=scene.shape, outside=math.nan) for m in self.moving]
+        return [_sums(f, m, where) for f, m in zip(scene.fixed.data, warped, strict=True)]
+
 
 @dataclass(frozen=True)
 class _InformationCost:
@@ -133,6 +153,11 @@ class _InformationCost:
         gradient, information = (t.double().numpy() for t in self.ops.affine_gradient(self.force))
         return Evaluation(found.cost, gradient / found.count, information / found.count)
 
+    def value(self, matrix: Matrix) -> float:
+        through = VoxelMap(self.scene.fixed.grid, None, matrix).matrix(self.scene.moving.grid)
+        found = self.kernel.linearize(self.still, through)
+        return found.cost if found.count else math.inf
+
 
 class Formula(Protocol):
     def __call__(
@@ -148,6 +173,14 @@ def _moments(
     masks = {"fixed_mask": scene.fixed.mask, "moving_mask": scene.moving.mask}
     found = [ops.affine_moments(f, m, through, **masks) for f, m in zip(scene.fixed.data, moving, strict=True)]
     return [(sums.double().numpy(), s.double().numpy(), p.double().numpy()) for sums, s, p in found]
+
+
+def _sums(fixed: Tensor, warped: Tensor, where: Tensor | None) -> NDArray[np.float64]:
+    """(6,) sums of 1, F, M, F², M², F M over the voxels that count; the warped image is NaN outside the moving one."""
+    inside = ~torch.isnan(warped) if where is None else where & ~torch.isnan(warped)
+    f, m = (image[inside].double() for image in (fixed, warped))
+    found = [float(len(f)), float(f.sum()), float(m.sum()), float(f @ f), float(m @ m), float(f @ m)]
+    return np.array(found)
 
 
 def _squared_difference(

@@ -25,6 +25,7 @@ from warpfactor.terms import LNCC, Prepared
 WINDOW = 5
 DEVIATIONS = 1.4826  # a normal distribution's SD in units of its median absolute deviation
 MARGIN = 0.5  # standard deviations of wrong transforms' costs
+SURE = 0.77  # mean squared correlation; docs/benchmarks/hard.md has the figures of right and wrong transforms
 LEAST_SPREAD = 1e-3  # of the costs of wrong transforms
 
 
@@ -56,13 +57,13 @@ class Judge:
         directions: the fixed image held still, and the moving one.
         overlap: of the objects in the images.
         wrong: transforms that are not the true one, save by accident.
-        known: median and standard deviation of their costs, if they are taken from another level.
+        model: the judge of another level that says what is a difference and what is not, if there is one.
     """
 
     directions: tuple[_Direction, _Direction]
     overlap: Overlap
     wrong: Sequence[Matrix]
-    known: tuple[float, float] | None = None
+    model: Judge | None = None
 
     @classmethod
     def of(cls, scene: Scene, overlap: Overlap, wrong: Sequence[Matrix], ops: Ops) -> Judge:
@@ -70,7 +71,7 @@ class Judge:
 
     def at(self, scene: Scene, ops: Ops) -> Judge:
         """The same of another level; what is a difference and what is not was measured at this one."""
-        return replace(Judge.of(scene, self.overlap, (), ops), known=self._null)
+        return replace(Judge.of(scene, self.overlap, (), ops), model=self)
 
     def cost(self, matrix: Matrix) -> float:
         """1 less the mean squared local correlation; what lies outside the other image counts as unlike."""
@@ -79,6 +80,10 @@ class Judge:
             return float("inf")
         back = np.asarray(np.linalg.inv(matrix), dtype=np.float64)
         return 1 - share * (self.directions[0].likeness(matrix) + self.directions[1].likeness(back)) / 2
+
+    def sure(self, matrix: Matrix) -> bool:
+        """Whether the images are so alike that no other transform need be tried."""
+        return 1 - self.cost(matrix) >= SURE
 
     def evidence(self, matrix: Matrix, others: Sequence[Matrix]) -> float:
         """By how many standard deviations of the others' costs this transform is better than the median of them."""
@@ -92,7 +97,7 @@ class Judge:
 
     @cached_property
     def _null(self) -> tuple[float, float]:
-        return self._spread(self.wrong) if self.known is None else self.known
+        return self._spread(self.wrong) if self.model is None else self.model._null
 
     def _spread(self, transforms: Sequence[Matrix]) -> tuple[float, float]:
         """Median and standard deviation of some transforms' costs."""

@@ -68,20 +68,25 @@ class Search:
     names: tuple[str, ...]
     iterations: int
 
-    def best(
-        self, runs: Sequence[Sequence[Solver]], starts: Sequence[Start], costs: Mapping[str, float], judge: Judge | None
-    ) -> Start:
-        """The start to go on from.
+    def near(self, run: Sequence[Solver], starts: Sequence[Start], costs: Mapping[str, float]) -> Start:
+        """The best of the starts that are near.
+
+        Args:
+            run: the solvers of the levels that are searched, coarse to fine.
+            starts: those that are near.
+            costs: of these by name, at the coarsest level.
+        """
+        return self._rivals(run, sorted(starts, key=lambda s: costs[s.name]), PROMISING)[0]
+
+    def all_round(self, runs: Sequence[Sequence[Solver]], starts: Sequence[Start], near: Start, judge: Judge) -> Start:
+        """The start to go on from: the best near one, or one found by any metric that the judge prefers to it.
 
         Args:
             runs: per metric the solvers of the levels that are searched, coarse to fine.
-            starts: those that are near.
-            costs: of these by name, by the first metric at the coarsest level.
-            judge: compares transforms across metrics; without one there is one metric, and near starts only.
+            starts: those that are near, which metrics may rank in another order.
+            near: the best of them by the first metric.
+            judge: compares transforms across metrics.
         """
-        near = self._rivals(runs[0], sorted(starts, key=lambda s: costs[s.name]), PROMISING)[0]
-        if judge is None or runs[0][0].stop():
-            return near
         finalists = list[tuple[float, Sequence[Solver], Start]]()
         for run in runs:
             for group in self._groups(starts, run[0]):

@@ -114,7 +114,7 @@ class Solver:
         share, worst = self.overlap.share(matrix), self.cost.worst
         if share < LEAST_OVERLAP:
             return float("inf")
-        return worst - (worst - self.cost.evaluate(matrix).cost) * share
+        return worst - (worst - self.cost.value(matrix)) * share
 
     def _point(self, matrix: Matrix, motion: Motion) -> _Point:
         stretch = strain(matrix, self.reference)

@@ -163,11 +163,8 @@ def run_linear(
     given = None if start is None else _given_start(start, settings.dof, scene.fixed.grid)
     solvers = levels.solvers(np.eye(4) if given is None else given.matrix, settings, watch)
     judge = levels.judge(ops) if settings.metric == AUTO else None
-    if given is None:
-        chosen, costs = _search([each[:2] for each in solvers.values()], settings, judge)
-    else:
-        chosen, costs = _check(solvers[settings.metrics[0]][0], given)
-    courses = _courses(levels, solvers, settings, chosen.matrix, watch)
+    hunt = _Hunt(levels, solvers, settings, judge, watch)
+    chosen, costs, courses = hunt.from_near() if given is None else hunt.from_given(given)
     kept, best = True, courses[0]
     if judge is not None and not best.interrupted:
         plain = plain_starts(levels.overlap, STARTS) if given is None else [given]
@@ -177,7 +174,7 @@ def run_linear(
             best = replace(best, matrix=rival.matrix, ending=Ending.WORSE)
     matrix = restrict(best.matrix, settings.dof, scene.fixed.grid)
     begin = np.eye(4) if start is None else np.asarray(start, dtype=np.float64)
-    before, after = (solvers[best.metric][-1].cost.evaluate(m).cost for m in (begin, matrix))
+    before, after = (solvers[best.metric][-1].cost.value(m) for m in (begin, matrix))
     stage = Stage(
         name=settings.dof,
         metric=best.metric,
@@ -209,21 +206,60 @@ class _Course:
         return self.ending is Ending.INTERRUPTED
 
 
-def _courses(
-    levels: Levels, solvers: Mapping[str, Sequence[Solver]], settings: LinearSettings, start: Matrix, watch: Watch
-) -> list[_Course]:
-    """The courses of all metrics; if somebody stops it, that of the first one as far as it came."""
-    found = list[_Course]()
-    for metric, run in solvers.items():
-        earlier = len(watch.events)
-        place = (len(found), len(solvers))
-        matrix, ending = coarse_to_fine(
-            _levels(levels, settings), partial(_solve, run, settings, watch, place), (start, Ending.NOTHING)
-        )
-        found.append(_Course(metric, matrix, ending, tuple(watch.events[earlier:])))
-        if ending is Ending.INTERRUPTED:
-            return [replace(found[0], ending=ending)]
-    return found
+@dataclass(frozen=True)
+class _Hunt:
+    """From where the metrics go on, and where they lead.
+
+    The first metric goes on from the best start that is near. If the images are then so alike that there is no doubt,
+    that is all; if not, starts all round are tried, by all metrics.
+    """
+
+    levels: Levels
+    solvers: Mapping[str, Sequence[Solver]]
+    settings: LinearSettings
+    judge: Judge | None
+    watch: Watch
+
+    def from_near(self) -> tuple[Start, dict[str, float], list[_Course]]:
+        """The start that was chosen, what the near ones cost, and the courses from it."""
+        runs = [each[:2] for each in self.solvers.values()]
+        search = Search(self.settings.dof, self.settings.starts, max(self.settings.iterations))
+        starts = plain_and_near_starts(runs[0][0], self.settings.dof, self.settings.starts)
+        costs = _checked_costs(runs[0][0], starts)
+        near = search.near(runs[0], starts, costs)
+        first = self._course(self.settings.metrics[0], near.matrix)
+        if self._settled(first) or self.judge is None:
+            return near, costs, [first]
+        chosen = search.all_round(runs, starts, near, self.judge)
+        return chosen, costs, self._courses(chosen, first if chosen is near else None)
+
+    def from_given(self, given: Start) -> tuple[Start, dict[str, float], list[_Course]]:
+        """The same from a given start."""
+        metric = self.settings.metrics[0]
+        costs = _checked_costs(self.solvers[metric][0], [given])
+        first = self._course(metric, given.matrix)
+        return given, costs, [first] if self._settled(first) else self._courses(given, first)
+
+    def _settled(self, first: _Course) -> bool:
+        return first.interrupted or (self.judge is not None and self.judge.sure(first.matrix))
+
+    def _courses(self, start: Start, first: _Course | None) -> list[_Course]:
+        """The courses of all metrics, of which the first may be known; if they are stopped, the first one alone."""
+        found = [] if first is None else [first]
+        for metric in self.settings.metrics[len(found) :]:
+            course = self._course(metric, start.matrix)
+            found.append(course)
+            if course.interrupted:
+                return [replace(found[0], ending=course.ending)]
+        return found
+
+    def _course(self, metric: str, start: Matrix) -> _Course:
+        """Where one metric leads."""
+        earlier, metrics = len(self.watch.events), self.settings.metrics
+        place = (metrics.index(metric), len(metrics))
+        solve = partial(_solve, self.solvers[metric], self.settings, self.watch, place)
+        matrix, ending = coarse_to_fine(_levels(self.levels, self.settings), solve, (start, Ending.NOTHING))
+        return _Course(metric, matrix, ending, tuple(self.watch.events[earlier:]))
 
 
 def _contest(courses: Sequence[_Course], plain: Sequence[Start], judge: Judge) -> tuple[_Course, Start | None]:
@@ -307,22 +343,11 @@ def _denoised(scene: Scene, ops: Ops) -> Scene:
     return Scene(blurred(scene.fixed), blurred(scene.moving))
 
 
-def _search(
-    runs: Sequence[Sequence[Solver]], settings: LinearSettings, judge: Judge | None
-) -> tuple[Start, dict[str, float]]:
-    """The best start, and what every plain or near one cost; see search.py."""
-    coarse = runs[0][0]
-    starts = plain_and_near_starts(coarse, settings.dof, settings.starts)
-    costs = {s.name: coarse.rank(s.matrix) for s in starts}
-    _require_overlap(max(coarse.overlap.share(s.matrix) for s in starts), min(costs.values()))
-    search = Search(settings.dof, settings.starts, max(settings.iterations))
-    return search.best(runs, starts, costs, judge), costs
-
-
-def _check(solver: Solver, given: Start) -> tuple[Start, dict[str, float]]:
-    cost = solver.rank(given.matrix)
-    _require_overlap(solver.overlap.share(given.matrix), cost)
-    return given, {given.name: cost}
+def _checked_costs(solver: Solver, starts: Sequence[Start]) -> dict[str, float]:
+    """What each start costs, by name; refused if the images lie apart in all of them."""
+    costs = {s.name: solver.rank(s.matrix) for s in starts}
+    _require_overlap(max(solver.overlap.share(s.matrix) for s in starts), min(costs.values()))
+    return costs
 
 
 def _require_overlap(share: float, cost: float) -> None:
