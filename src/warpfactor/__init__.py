@@ -44,6 +44,7 @@ _SOURCES = {
     "recipe": "recipebook.files",
     "recipes": "recipebook.files",
     "register": "registration.run",
+    "register_batch": "registration.batch",
     "write_image": "io",
     "write_transform": "io",
 }
@@ -52,6 +53,7 @@ _MODULES = {
     "io": "io",
     "kernels": "kernels",
     "measure": "measure",
+    "optim": "optim",
     "phantom": "phantom",
     "plot": "show.plot",
     "quality": "measure",  # its name in version 0.1
@@ -59,7 +61,7 @@ _MODULES = {
 }
 
 if TYPE_CHECKING:
-    from warpfactor import cohort, io, kernels, measure, phantom
+    from warpfactor import cohort, io, kernels, measure, optim, phantom
     from warpfactor import measure as quality
     from warpfactor.errors import FileError, InputError, Notice, WarpfactorError
     from warpfactor.geometry.grid import Grid
@@ -69,6 +71,7 @@ if TYPE_CHECKING:
     from warpfactor.recipebook.files import recipe, recipes
     from warpfactor.recipebook.recipe import Recipe
     from warpfactor.registration import report
+    from warpfactor.registration.batch import register_batch
     from warpfactor.registration.companions import Companions
     from warpfactor.registration.folder import read_result
     from warpfactor.registration.guides import ImagePair, LabelPair, LandmarkPair
@@ -110,6 +113,7 @@ __all__ = [
     "io",
     "kernels",
     "measure",
+    "optim",
     "phantom",
     "plot",
     "quality",
@@ -120,6 +124,7 @@ __all__ = [
     "recipe",
     "recipes",
     "register",
+    "register_batch",
     "report",
     "write_image",
     "write_transform",

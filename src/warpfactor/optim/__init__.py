@@ -1,6 +1,7 @@
 """The optimizer in three independent parts: the step, its damping and fate, and when to stop."""
 
 from warpfactor.optim.damping import DAMPINGS, Damping, DampingState, Paper, Trust
+from warpfactor.optim.factored import FactoredLM
 from warpfactor.optim.steps import SGD, STEPS, Adam, Demons, Pointwise, Root, Step, Tile, Units
 from warpfactor.optim.stopping import Convergence
 
@@ -13,6 +14,7 @@ __all__ = [
     "Damping",
     "DampingState",
     "Demons",
+    "FactoredLM",
     "Paper",
     "Pointwise",
     "Root",
