@@ -35,7 +35,7 @@ CONVENTIONS = {
 
 
 @dataclass(frozen=True)
-class Layout:
+class FieldLayout:
     """Where the components, the batch and the space of one parameter are, and what a unit along each axis is.
 
     Attributes:
@@ -91,7 +91,7 @@ class Layout:
         return torch.tensor(self.voxels, dtype=tensor.dtype, device=tensor.device).reshape(3, 1, 1, 1)
 
 
-def layout_of(shape: Sequence[int], convention: str, *, align_corners: bool = True) -> Layout:
+def layout_of(shape: Sequence[int], convention: str, *, align_corners: bool = True) -> FieldLayout:
     """The layout of a parameter of this shape; InputError if it cannot hold displacements.
 
     Without a batch axis the shape has one number less. If both readings are possible, the first axis is the batch.
@@ -108,7 +108,7 @@ def layout_of(shape: Sequence[int], convention: str, *, align_corners: bool = Tr
         components = len(shape) - 1 if rule.channels_last else int(batched)
         if ndim in (2, 3) and shape[components] == ndim:
             axes = [n for axis, n in enumerate(shape) if axis >= batched and axis != components]
-            return Layout(components, batched, rule.x_first, _voxels(axes, rule, align_corners), rule.normalized)
+            return FieldLayout(components, batched, rule.x_first, _voxels(axes, rule, align_corners), rule.normalized)
     wanted = "(N, D, H, W, 3) or (N, H, W, 2)" if rule.channels_last else "(N, 3, D, H, W) or (N, 2, H, W)"
     raise InputError(
         f"A parameter of shape {tuple(shape)} holds no displacements by the convention {convention!r}, which needs "

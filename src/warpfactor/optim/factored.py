@@ -15,7 +15,7 @@ from torch import Tensor
 
 from warpfactor.errors import InputError
 from warpfactor.kernels import reference
-from warpfactor.optim.conventions import Layout, layout_of
+from warpfactor.optim.conventions import FieldLayout, layout_of
 from warpfactor.optim.damping import DAMPINGS, Damping, DampingState, Paper
 from warpfactor.optim.steps import STEPS, Pointwise, Root, Step, Tile
 
@@ -219,14 +219,16 @@ def _residual(loss: float, group: Group) -> float:
     return float(above)
 
 
-def _unit(gradients: Tensor, layout: Layout) -> float:
+def _unit(gradients: Tensor, layout: FieldLayout) -> float:
     """(Σ|g|² / Σ|g|)², the unit of a relative damping."""
     norms = [reference.norms(field, layout.units().weights) for field in gradients]
     squares, lengths = sum(each[0] for each in norms), sum(each[1] for each in norms)
     return (squares / lengths) ** 2 if lengths > 0 else 1.0
 
 
-def _move(warp: Tensor, gradient: Tensor, layout: Layout, group: Group, *, damping: float, residual: float) -> float:
+def _move(
+    warp: Tensor, gradient: Tensor, layout: FieldLayout, group: Group, *, damping: float, residual: float
+) -> float:
     """Change one (3, D, H, W) displacement in place; returns the decrease of the summed loss that is predicted."""
     units, form = layout.units(), group["form"]
     taken = form.step(gradient, None, damping=damping, residual=residual, units=units, ops=reference)
