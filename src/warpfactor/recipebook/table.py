@@ -128,6 +128,14 @@ _TABLE = (
         replace(_ACROSS, iterations=(60, 60, 40, 30)),
         replace(_ACROSS_PLANAR, iterations=(60, 60, 40, 30)),
     ),
+    Recipe(
+        "symmetric",
+        "As default, but both images move to the middle, so that exchanged images give the inverse.",
+        (replace(_AFFINE, symmetric=True),),
+        replace(_ADAPTIVE, method="symmetric"),
+        replace(_ACROSS, method="symmetric"),
+        replace(_ACROSS_PLANAR, method="symmetric"),
+    ),
     Recipe("rigid", "Rotation and translation only.", (_RIGID,)),
     Recipe("affine", "Rotation, translation, scale and shear, no warp.", (_AFFINE,)),
 )

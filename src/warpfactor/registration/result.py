@@ -25,6 +25,7 @@ from warpfactor.registration.inputs import Images
 from warpfactor.registration.record import entries_of, stages_to_dicts
 from warpfactor.show.notebook import to_html
 from warpfactor.show.wording import ending_sentence, sentence
+from warpfactor.stages.found import Halves
 from warpfactor.stages.stage import Ending, Stage
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ class Registration:
         figures: regularity of the warp and error of its inverse.
         recipe: all settings, as run.
         run: where and how it ran.
+        halves: how both images get to the middle, of stages that move both.
     """
 
     warped: Image
@@ -105,6 +107,7 @@ class Registration:
     figures: Figures
     recipe: Recipe
     run: RunInfo
+    halves: Halves | None = None
 
     def __repr__(self) -> str:
         costs = [f"{stage.name} {stage.change(4)}" for stage in self.history]

@@ -44,7 +44,9 @@ from warpfactor.scene.object import shown
 from warpfactor.scene.prepare import make_scene, stored
 from warpfactor.scene.scene import Scene
 from warpfactor.show.wording import warn_of
-from warpfactor.stages.greedy import run_greedy
+from warpfactor.stages.deform import run_deformable, treats_alike, working_grid
+from warpfactor.stages.found import Found
+from warpfactor.stages.linear.both import run_linear_both_ways
 from warpfactor.stages.linear.stage import LinearSettings, run_linear
 from warpfactor.stages.stage import Ending, Progress, Stage, Watch
 from warpfactor.terms import Weighted
@@ -125,9 +127,9 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
     images = _read(fixed, moving, fixed_mask, moving_mask, wanted)
     if on_read is not None:
         on_read(images)
-    chosen = chosen.for_grid(images.fixed.grid)
     if chosen.deformable is not None:
         check_weights(chosen.deformable.channel_weights, images)
+        chosen = chosen.for_grid(working_grid(chosen.deformable, images.fixed.grid, images.moving.grid))
     ops = choice.load()
     start = load_initial(initial, images.fixed.grid, ops)
     guides = load_guides((*_points(landmarks, landmarks_weight), *terms), images, ops, place)
@@ -182,12 +184,14 @@ class _Aligned:
 class _Found:
     """What all stages leave: y = matrix (x + displacement(x)), how they went, where the fixed image shows something.
 
-    The recipe is the given one with what was chosen in it for these images.
+    The recipe is the given one with what was chosen in it for these images; `warped` is all that the deformable stage
+    left, if there was one.
     """
 
     recipe: Recipe
     matrix: Matrix
     displacement: Tensor | None
+    warped: Found | None
     stages: tuple[Stage, ...]
     interrupted: bool
     foreground: Tensor | None
@@ -281,13 +285,15 @@ def _run_stages(scene: Scene, recipe: Recipe, start: Initial, led: _Led, run: _R
         del gaps
         run.clock.lap("missing parts")
     stages, displacement, where = aligned.stages, start.displacement, None
+    warped: Found | None = None
     if displacement is not None or recipe.deformable is not None:
         where = shown(scene.fixed).cpu()
     if recipe.across is not None and not run.stopped:
-        recipe = recipe.for_contrasts(same=same_contrast(scene, aligned.matrix, run.ops))
+        alike = recipe.deformable is not None and treats_alike(recipe.deformable)
+        recipe = recipe.for_contrasts(same=same_contrast(scene, aligned.matrix, run.ops, both_ways=alike))
         run.clock.lap("contrasts")
     if recipe.deformable is not None and not run.stopped:
-        displacement, stage = run_greedy(
+        warped = run_deformable(
             scene,
             recipe.deformable,
             ops=run.ops,
@@ -297,10 +303,19 @@ def _run_stages(scene: Scene, recipe: Recipe, start: Initial, led: _Led, run: _R
             metric_weight=led.metric_weight,
             watch=run.watch(),
         )
-        stages = (*stages, stage)
+        displacement, stages = warped.displacement, (*stages, warped.stage)
         run.clock.lap("deformable")
-    nonfinite = (scene.fixed.nonfinite, scene.moving.nonfinite)
-    return _Found(recipe, aligned.matrix, displacement, stages, run.stopped, where, nonfinite, missing)
+    return _Found(
+        recipe=recipe,
+        matrix=aligned.matrix,
+        displacement=displacement,
+        warped=warped,
+        stages=stages,
+        interrupted=run.stopped,
+        foreground=where,
+        nonfinite=(scene.fixed.nonfinite, scene.moving.nonfinite),
+        missing=missing,
+    )
 
 
 def _with_gaps(
@@ -340,7 +355,8 @@ def _run_linear_stages(scene: Scene, settings: Sequence[LinearSettings], start: 
     """The linear stages one after the other; the best so far holds if they are stopped."""
     matrix, stages = start, list[Stage]()
     for each in settings:
-        matrix, stage = run_linear(scene, each, ops=run.ops, start=matrix, watch=run.watch())
+        find = run_linear_both_ways if each.symmetric else run_linear
+        matrix, stage = find(scene, each, ops=run.ops, start=matrix, watch=run.watch())
         stages.append(stage)
         run.clock.lap(stage.name)
         if stage.interrupted:
@@ -380,6 +396,7 @@ def _finish(images: Images, found: _Found, run: _Run, outside: float | None) -> 
         ending=_ending(found),
         figures=figures,
         recipe=found.recipe,
+        halves=None if found.warped is None else found.warped.halves,
         run=RunInfo(
             device=str(run.device),
             backend=run.backend,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -26,15 +27,20 @@ FAR = math.log(2)  # distance of the logarithm of a ratio of variances from the 
 LIMIT = 0.195  # share of windows up to which images have the same contrast
 
 
-def same_contrast(scene: Scene, matrix: Matrix, ops: Ops) -> bool:
+def same_contrast(scene: Scene, matrix: Matrix, ops: Ops, *, both_ways: bool = False) -> bool:
     """Whether the images have the same contrast.
 
     Args:
         scene: the images.
         matrix: 4x4, LPS mm, fixed to moving, that brings them together.
         ops: kernels.
+        both_ways: compare them on both grids, so that it does not matter which image is the fixed one.
     """
-    return inconsistency(scene, matrix, ops) <= LIMIT
+    share = inconsistency(scene, matrix, ops)
+    if both_ways:
+        back = np.asarray(np.linalg.inv(matrix), dtype=np.float64)
+        share = (share + inconsistency(scene.swapped(), back, ops)) / 2
+    return share <= LIMIT
 
 
 def inconsistency(scene: Scene, matrix: Matrix, ops: Ops) -> float:

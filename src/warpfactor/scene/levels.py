@@ -48,7 +48,7 @@ def coarse_to_fine(levels: Iterable[Level], solve: Callable[[Level, _State], _St
     return state
 
 
-def level_scene(scene: Scene, factor: float, ops: Ops, *, blur: float = BLUR) -> Scene:
+def level_scene(scene: Scene, factor: float, ops: Ops, *, blur: float = BLUR, grid: Grid | None = None) -> Scene:
     """The scene at `factor` times the fixed image's finest spacing; itself at full resolution.
 
     Every axis of both images is shrunk towards that spacing. None that is coarser already is refined, and none is
@@ -56,10 +56,11 @@ def level_scene(scene: Scene, factor: float, ops: Ops, *, blur: float = BLUR) ->
 
     Args:
         blur: SD of the Gaussian before shrinking by a factor f, in units of f.
+        grid: the grid whose finest spacing is meant; the fixed image's by default.
     """
     if factor <= 1:
         return scene
-    spacing = factor * finest_spacing(scene.fixed.grid)
+    spacing = factor * finest_spacing(scene.fixed.grid if grid is None else grid)
     fixed, moving = (_shrink(side, level_shape(side.grid, spacing), ops, blur) for side in scene.sides)
     return Scene(fixed, moving).single()
 
@@ -93,10 +94,15 @@ def beside_matrix(matrix: Tensor, moving: Grid, other: Grid) -> Tensor:
     return found.to(matrix)
 
 
-def repeated_levels(scene: Scene, factors: Sequence[float]) -> set[int]:
-    """Numbers of the levels that have the same shapes as the next finer one, as those of small images do."""
-    finest = finest_spacing(scene.fixed.grid)
-    shapes = [tuple(level_shape(side.grid, factor * finest) for side in scene.sides) for factor in factors]
+def repeated_levels(scene: Scene, factors: Sequence[float], grid: Grid | None = None) -> set[int]:
+    """Numbers of the levels that have the same shapes as the next finer one, as those of small images do.
+
+    Args:
+        grid: the grid on which the levels compare the images; the fixed image's by default.
+    """
+    grids = [side.grid for side in scene.sides] + ([] if grid is None else [grid])
+    finest = finest_spacing(scene.fixed.grid if grid is None else grid)
+    shapes = [tuple(level_shape(each, factor * finest) for each in grids) for factor in factors]
     return {i for i in range(len(factors) - 1) if shapes[i] == shapes[i + 1]}
 
 

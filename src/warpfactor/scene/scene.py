@@ -51,6 +51,13 @@ class Side:
 
 
 @dataclass(frozen=True)
+class OfFixed:
+    """The key of a note about single voxels of the fixed image; it no longer holds for a fixed image that moved."""
+
+    key: object
+
+
+@dataclass(frozen=True)
 class Scene:
     """A fixed and a moving image.
 
@@ -80,6 +87,12 @@ class Scene:
     def swapped(self) -> Scene:
         """The same two images with their roles exchanged."""
         return Scene(self.moving, self.fixed)
+
+    def with_fixed(self, side: Side) -> Scene:
+        """The scene with its fixed image moved or warped; what was measured of the images as a whole still holds."""
+        moved = Scene(side, self.moving)
+        moved.notes.update({key: note for key, note in self.notes.items() if not isinstance(key, OfFixed)})
+        return moved
 
     def single(self) -> Scene:
         """The scene with standardised intensities in single precision; itself if it has them."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -15,21 +15,15 @@ from warpfactor.geometry.grid import Grid, Matrix
 from warpfactor.geometry.resample import VoxelMap
 from warpfactor.kernels.buffers import give_back_memory, new_field
 from warpfactor.kernels.ops import Ops
-from warpfactor.scene.levels import (
-    Level,
-    coarse_to_fine,
-    finest_spacing,
-    level_scene,
-    level_shape,
-    repeated_levels,
-)
+from warpfactor.scene.levels import Level, coarse_to_fine
 from warpfactor.scene.prepare import stored
 from warpfactor.scene.scene import Scene
-from warpfactor.stages.level import Carried, Iteration, LevelSolver
+from warpfactor.stages.level import Carried, LevelSolver
+from warpfactor.stages.pyramid import Endings, reporter, resample_field, resize, stage_ending, stage_levels
 from warpfactor.stages.repair import repair
 from warpfactor.stages.settings import Deformable
-from warpfactor.stages.shading import without_shading
-from warpfactor.stages.stage import Ending, Event, Stage, Watch
+from warpfactor.stages.shading import WINDOWS, window_likeness, without_shading
+from warpfactor.stages.stage import Ending, Stage, Watch
 from warpfactor.terms import Linearization, Sum, Weighted
 
 
@@ -84,22 +78,6 @@ def run_greedy(
     return (found if kept else start), stage
 
 
-def resample_field(field: Tensor, source: Grid, target: Grid, ops: Ops) -> Tensor:
-    """A displacement on one level's grid, linearly interpolated on another's and in its voxels."""
-    if source == target:
-        return field
-    resized = _resize(field, source, target, ops)
-    for axis in range(3):
-        resized[axis] /= source.shape[axis] / target.shape[axis]
-    return resized
-
-
-def _resize(field: Tensor, source: Grid, target: Grid, ops: Ops) -> Tensor:
-    """A (3, D, H, W) field on another grid over the same field of view: index + 1/2 is a fixed share of the length."""
-    factors = np.asarray(source.shape) / np.asarray(target.shape)
-    return ops.resize(field, target.shape, factors.tolist(), ((factors - 1) / 2).tolist())
-
-
 @dataclass
 class _Found:
     """The warp after a level, (3, D, H, W), and the grid it lives on; the next level takes it out.
@@ -129,14 +107,15 @@ class _Search:
     start: Tensor | None
     ops: Ops
     watch: Watch
-    endings: list[tuple[float, Ending]] = field(default_factory=list)
+    endings: Endings = field(default_factory=list)
     carried: Carried = field(default_factory=Carried)
 
     def run(self) -> tuple[Tensor, Ending, tuple[tuple[float, Ending], ...]]:
         """The displacement on the fixed grid, why the stage ended, and how each level did."""
         self.scene = stored(self.scene, self.settings.storage)
         grid = self.scene.fixed.grid
-        found = coarse_to_fine(self._levels(), self._solve, _Found(self.start, grid, self.start))
+        levels = stage_levels(self.scene, grid, self.settings, self.endings, self.ops)
+        found = coarse_to_fine(levels, self._solve, _Found(self.start, grid, self.start))
         warp = found.warp
         if warp is None:
             warp = new_field((3, *self.scene.shape), device=self.scene.device).zero_()
@@ -144,21 +123,7 @@ class _Search:
         if self.settings.volume > 0:
             repair(warp, self.ops)
         give_back_memory()
-        return warp, _ending(self.endings), tuple(self.endings)
-
-    def _levels(self) -> Iterator[Level]:
-        """The levels one after the other; those that repeat the next one are left out."""
-        settings, repeated = self.settings, repeated_levels(self.scene, self.settings.levels)
-        last = len(settings.levels) - 1
-        for number, (factor, iterations) in enumerate(zip(settings.levels, settings.iterations, strict=True)):
-            if self.endings and self.endings[-1][1] is Ending.INTERRUPTED:
-                return
-            if number in repeated:
-                self.endings.append((factor, Ending.SKIPPED))
-                continue
-            scene = level_scene(self.scene, factor, self.ops, blur=settings.blur)
-            yield Level(number, factor, iterations, number == last, scene)
-            del scene
+        return warp, stage_ending(self.endings), tuple(self.endings)
 
     def _solve(self, level: Level, before: _Found) -> _Found:
         """The warp after one level."""
@@ -170,9 +135,16 @@ class _Search:
         if state is None:
             self.carried.state = optimizer.init(warp)
         else:
-            self.carried.state = optimizer.lift(state, lambda field: _resize(field, before.grid, grid, ops))
-        level = without_shading(level, self.settings, warp, matrix, ops)
-        solver = LevelSolver(level, matrix, self.settings, ops, self._reporter(level), lambda: self.watch.stopped)
+            self.carried.state = optimizer.lift(state, lambda field: resize(field, before.grid, grid, ops))
+        settings = self.settings
+
+        def likeness(of: Scene) -> float:
+            windows = WINDOWS.prepare(of, ops, weights=settings.channel_weights)
+            return window_likeness(windows.linearize(warp, matrix))
+
+        level = without_shading(level, settings, likeness, ops)
+        report = reporter(level, self.scene.fixed.grid, settings, self.watch)
+        solver = LevelSolver(level, matrix, settings, ops, report, lambda: self.watch.stopped)
         give_back_memory()
         warp, ending = solver.run(warp, self.carried)
         self.endings.append((level.factor, ending))
@@ -192,35 +164,6 @@ class _Search:
         # Give back what the start lost on the coarser grids.
         lifted += coarse.neg_().add_(resample_field(self.start, self.scene.fixed.grid, grid, ops))
         return lifted, None
-
-    def _reporter(self, level: Level) -> Callable[[Iteration], None]:
-        """Tells the watch of the iterations of a level; an iteration costs in proportion to its voxels."""
-        settings, grid = self.settings, self.scene.fixed.grid
-        finest = finest_spacing(grid)
-        voxels = [math.prod(level_shape(grid, factor * finest)) for factor in settings.levels]
-        work = [v * n for v, n in zip(voxels, settings.iterations, strict=True)]
-        before, total = sum(work[: level.number]), max(sum(work), 1)
-
-        def report(done: Iteration) -> None:
-            share = (before + voxels[level.number] * (done.number + 1)) / total
-            self.watch.tell(
-                Event(
-                    stage="deformable",
-                    level=level.factor,
-                    iteration=done.number,
-                    limit=level.iterations,
-                    cost=done.point.cost,
-                    residual=done.point.residual,
-                    damping=done.damping,
-                    accepted=done.accepted,
-                    step_vox=done.step_vox,
-                    done=min(1.0, share),
-                    seconds=self.watch.seconds,
-                    parts=done.point.parts,
-                )
-            )
-
-        return report
 
 
 def _own(lifted: Tensor, source: Tensor) -> Tensor:
@@ -256,12 +199,3 @@ def _full_cost(
         return point if point.count else replace(point, cost=math.inf)
 
     return cost_of
-
-
-def _ending(levels: list[tuple[float, Ending]]) -> Ending:
-    """Why the stage ended, by how its levels did."""
-    last = levels[-1][1] if levels else Ending.LIMIT
-    if last in (Ending.INTERRUPTED, Ending.STALLED, Ending.ROSE):
-        return last
-    settled = (Ending.CONVERGED, Ending.STALLED, Ending.NOISE, Ending.SKIPPED)
-    return Ending.CONVERGED if all(ending in settled for _, ending in levels) else Ending.LIMIT

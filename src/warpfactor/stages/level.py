@@ -14,15 +14,15 @@ from typing import Any
 from torch import Tensor
 
 from warpfactor.errors import InputError
+from warpfactor.geometry.grid import Grid
 from warpfactor.kernels.buffers import field_like
 from warpfactor.kernels.ops import Ops
 from warpfactor.optim import DampingState, Units
 from warpfactor.scene.levels import Level
-from warpfactor.scene.scene import Scene
 from warpfactor.stages.agreement import FAR, Agreement, agreement, correlation_length
 from warpfactor.stages.settings import Deformable
 from warpfactor.stages.stage import Ending
-from warpfactor.terms import Linearization
+from warpfactor.terms import Linearization, Prepared, Term
 
 CHECK_EVERY = 4  # iterations: how often the halves of the force are compared
 VOLUME_SIGMA = 1.0  # voxels: SD of the Gaussian on the log Jacobian before its gradient is taken
@@ -89,14 +89,14 @@ class _Walk:
         self.warp, self.previous = self.previous, self.warp
 
 
-def level_units(scene: Scene, settings: Deformable) -> Units:
+def level_units(grid: Grid, settings: Deformable) -> Units:
     """The units of length in which steps of a level are measured."""
-    shape = scene.shape
+    shape = grid.shape
     if settings.units == "normalized":
         # A coordinate runs from -1 to 1 over n - 1 voxels; half a voxel of the longest axis is the unit step (paper).
         half = tuple((n - 1) / 2 for n in shape)
         return Units((half[0], half[1], half[2]), 1 / max(half), (1.0, 1.0, 1.0))
-    spacing = scene.fixed.grid.spacing_mm
+    spacing = grid.spacing_mm
     finest = min(s for s, n in zip(spacing, shape, strict=True) if n > 1)
     ratio = tuple(finest / s if n > 1 else 0.0 for s, n in zip(spacing, shape, strict=True))
     weights = (ratio[0], ratio[1], ratio[2])
@@ -123,12 +123,25 @@ class LevelSolver:
         stop: Callable[[], bool] = lambda: False,
     ) -> None:
         self.level, self.matrix, self.settings, self.ops = level, matrix, settings, ops
-        self.units = level_units(level.scene, settings)
-        metric = settings.optimizer.bind(settings.metric, self.units)
-        self.cost = metric.prepare(level.scene, ops, level=level.number, weights=settings.channel_weights)
+        self.units = level_units(self.grid, settings)
+        self.cost = self._prepared(settings.optimizer.bind(settings.metric, self.units))
         self.damping_unit = 1.0
         self.widened = settings.smoothness
         self._report, self._stop = report, stop
+
+    @property
+    def grid(self) -> Grid:
+        """The grid on which the images are compared."""
+        return self.level.scene.fixed.grid
+
+    def _prepared(self, metric: Term) -> Prepared:
+        """What is minimised, as a function of what the level finds."""
+        settings = self.settings
+        return metric.prepare(self.level.scene, self.ops, level=self.level.number, weights=settings.channel_weights)
+
+    def _force(self, other: Tensor) -> Tensor:
+        """Where in the second field the gradient lies, (3, D, H, W)."""
+        return other
 
     def run(self, warp: Tensor, carried: Carried) -> tuple[Tensor, Ending]:
         """The warp after the iterations of the level, and how it ended; `carried` is updated."""
@@ -162,7 +175,7 @@ class LevelSolver:
         stop = self.settings.convergence
         if stop.flat(walk.costs) or stop.rising(walk.costs):
             return Ending.CONVERGED if stop.flat(walk.costs) else Ending.ROSE
-        if not self._look_at_halves(walk.other, number):
+        if not self._look_at_halves(self._force(walk.other), number):
             return Ending.NOISE
         self._step(walk, point, number, state)
         if self.settings.optimizer.damped and walk.previous is None:
@@ -235,27 +248,37 @@ class LevelSolver:
 
     def _step(self, walk: _Walk, point: Linearization, number: int, state: Any) -> None:
         """Turn the gradient in `walk.other` into the next warp, in place."""
-        field, damping = walk.other, walk.state.damping
+        force, damping = self._force(walk.other), walk.state.damping
         settings, ops, units = self.settings, self.ops, self.units
-        self._smooth(field, self.widened * settings.sigma_grad, settings.tail)
+        self._smooth(force, self.widened * settings.sigma_grad, settings.tail)
         if number == 0 and settings.damping.relative:
             # The mean length of the gradient where it is, as empty margins add nothing to either sum.
-            squares, lengths, _ = ops.norms(field, units.weights)
+            squares, lengths, _ = ops.norms(force, units.weights)
             self.damping_unit = (squares / lengths) ** 2 if lengths > 0 else 1.0
         taken = settings.optimizer.step(
-            field, state, damping=damping * self.damping_unit, residual=point.residual, units=units, ops=ops
+            force, state, damping=damping * self.damping_unit, residual=point.residual, units=units, ops=ops
         )
         if not math.isfinite(taken.longest + taken.decrease):
             raise InputError("The gradient of the cost has NaN or infinite values; check the images or your own loss.")
         scale = settings.optimizer.scale(settings.step * units.length, taken.longest)
         length = scale * taken.longest / units.length
         share = 1.0 if settings.smoothing == "full" else min(1.0, length / settings.step)
-        if settings.volume > 0 and scale > 0:
-            self._even_out(walk.warp, field, settings.volume * share / scale)
-        ops.compose(walk.warp, field, scale=scale, out=field)
-        self._smooth(field, self.widened * settings.sigma_warp * math.sqrt(share))
+        self._advance(walk.warp, walk.other, scale, share)
         self._report(Iteration(number, point, damping, step_vox=length))
         walk.state = replace(walk.state, predicted=scale * taken.decrease / point.count)
+
+    def _advance(self, warp: Tensor, other: Tensor, scale: float, share: float) -> None:
+        """Overwrite the step in `other` with the next warp.
+
+        Args:
+            scale: what to multiply the step by.
+            share: of the smoothing, by the length of the step.
+        """
+        settings = self.settings
+        if settings.volume > 0 and scale > 0:
+            self._even_out(self._log_volume(warp), other, settings.volume * share / scale)
+        self.ops.compose(warp, other, scale=scale, out=other)
+        self._smooth_warp(other, share)
 
     def _look_at_halves(self, force: Tensor, number: int) -> bool:
         """Whether the force is more than noise; at the start of the level, how much wider to smooth."""
@@ -271,9 +294,12 @@ class LevelSolver:
             return True
         return halves(self.widened / settings.smoothness).correlation >= settings.agreement
 
-    def _even_out(self, warp: Tensor, step: Tensor, rate: float) -> None:
+    def _log_volume(self, warp: Tensor) -> Tensor:
+        """(D, H, W) logarithm of a warp's Jacobian determinant."""
+        return self.ops.jacobian_determinant(warp).clamp_(min=LEAST_VOLUME).log_()
+
+    def _even_out(self, log_volume: Tensor, step: Tensor, rate: float) -> None:
         """Add rate * grad(smoothed log J) to the step: composed with it, the log Jacobian of the warp diffuses."""
-        log_volume = self.ops.jacobian_determinant(warp).clamp_(min=LEAST_VOLUME).log_()
         self._smooth(log_volume[None], VOLUME_SIGMA)
         for axis, weight in enumerate(self.units.sigma):
             inner = log_volume.shape[axis] - 2
@@ -282,6 +308,9 @@ class LevelSolver:
                 part = step[axis].narrow(axis, 1, inner)
                 part.add_(log_volume.narrow(axis, 2, inner), alpha=half)
                 part.sub_(log_volume.narrow(axis, 0, inner), alpha=half)
+
+    def _smooth_warp(self, warp: Tensor, share: float) -> None:
+        self._smooth(warp, self.widened * self.settings.sigma_warp * math.sqrt(share))
 
     def _smooth(self, field: Tensor, sigma: float, tail: tuple[float, float] = (0.0, 1.0)) -> None:
         settings = self.settings

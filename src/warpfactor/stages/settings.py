@@ -16,6 +16,7 @@ SMOOTHINGS = ("step", "full")
 WIDEST = 1000  # of a Gaussian, in voxels; wider than any image is at the level it is used
 COARSEST = 1 << 16
 STORAGES = ("float32", "int16")
+METHODS = ("greedy", "symmetric")  # stages/deform.py has what they do
 ANY_UNITS = Units((1.0, 1.0, 1.0), 1.0, (1.0, 1.0, 1.0))
 
 
@@ -24,6 +25,7 @@ class Deformable:
     """How to find a warp.
 
     Attributes:
+        method: "greedy" warps the moving image onto the fixed one; "symmetric" warps both to the middle.
         metric: what makes the images alike.
         optimizer: how the gradient becomes a step.
         damping: how long the step is and whether it is kept. Demons, adam and sgd have no damping: the rule has no part
@@ -60,6 +62,7 @@ class Deformable:
             into 65534 steps, in half the memory and as fast.
     """
 
+    method: str = "greedy"
     metric: Term = field(default_factory=LNCC)
     optimizer: Step = field(default_factory=Root)
     damping: Damping = field(default_factory=Trust)
@@ -98,6 +101,8 @@ class Deformable:
         self._check_numbers()
         if not 0 <= self.tail[0] <= 1 or not self.tail[1] >= 1:
             raise InputError(f"The tail's share must be in [0, 1] and its ratio at least 1, not {self.tail}.")
+        if self.method not in METHODS:
+            raise InputError(f"Unknown method {self.method!r}; use one of {', '.join(METHODS)}.")
         if self.units not in UNITS:
             raise InputError(f"Unknown units {self.units!r}; use one of {', '.join(UNITS)}.")
         if self.smoothing not in SMOOTHINGS:

@@ -8,6 +8,7 @@ less, and are left as they are.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -17,36 +18,35 @@ from warpfactor.kernels.ops import Ops
 from warpfactor.scene.levels import Level
 from warpfactor.scene.scene import Scene
 from warpfactor.stages.settings import Deformable
-from warpfactor.terms import LNCC
+from warpfactor.terms import LNCC, Linearization
 
+WINDOWS = LNCC(3, squared=False)  # the metric by which windows are compared
 LIMIT = 0.9  # mean correlation above which shading does no harm
 MARGIN = 0.02  # of mean correlation; ordinary images lose 0.04 and more, opposite shading of 0.3 to 1.7 at most 0.01
 
 
-def without_shading(level: Level, settings: Deformable, warp: Tensor, matrix: Tensor, ops: Ops) -> Level:
+def without_shading(level: Level, settings: Deformable, likeness: Callable[[Scene], float], ops: Ops) -> Level:
     """The level with the smooth part of both images taken off, if windows then correlate as well; else itself.
 
     Args:
         level: with images in floating point.
         settings: `shading` is the SD of the Gaussian mean that is the smooth part, in voxels of the level.
-        warp: (3, D, H, W) displacement at which the level starts.
-        matrix: from its voxels to those of the moving image.
+        likeness: mean correlation of small windows of two such images where the level starts; see `window_likeness`.
     """
     if not (settings.shading > 0 and settings.metric.sees_shading and level.factor > 1):
         return level
-
-    def correlation(of: Scene) -> float:
-        metric = LNCC(3, squared=False).prepare(of, ops, weights=settings.channel_weights)
-        point = metric.linearize(warp, matrix)
-        return abs(1 - point.cost) if point.count else 0.0
-
-    whole = correlation(level.scene)
+    whole = likeness(level.scene)
     if whole > LIMIT:
         return level
     fixed, moving = (replace(s, data=_residue(s.data, settings.shading, ops)) for s in level.scene.sides)
     bare = Scene(fixed, moving)
-    left = correlation(bare)
+    left = likeness(bare)
     return replace(level, scene=bare) if left and left > whole - MARGIN else level
+
+
+def window_likeness(point: Linearization) -> float:
+    """Mean correlation of windows, of whatever sign, from the cost by WINDOWS; 0 where there are none."""
+    return abs(1 - point.cost) if point.count else 0.0
 
 
 def _residue(images: Tensor, sd: float, ops: Ops) -> Tensor:

@@ -34,14 +34,17 @@ class MI(Plain):
 
     def prepare(self, scene: Scene, ops: Ops, *, level: int = 0, weights: tuple[float, ...] | None = None) -> Channels:
         """The metric over the images of one level."""
-        channels = zip(scene.fixed.data, scene.moving.data, strict=True)
-        calls = tuple(self._call(fixed, moving, scene, ops) for fixed, moving in channels)
+        calls = tuple(self._call(channel, scene, ops) for channel in range(len(scene.fixed.data)))
         return Channels(calls, normalized_weights(weights, len(calls)))
 
-    def _call(self, fixed: Tensor, moving: Tensor, scene: Scene, ops: Ops) -> Channel:
-        fixed_mask, moving_mask = scene.fixed.mask, scene.moving.mask
-        fixed_range = robust_range(fixed, fixed_mask, self.tails, ops)
-        moving_range = robust_range(moving, moving_mask, self.tails, ops)
+    def _call(self, channel: int, scene: Scene, ops: Ops) -> Channel:
+        fixed, moving = (side.data[channel] for side in scene.sides)
+        fixed_mask, moving_mask = (side.mask for side in scene.sides)
+        key = ("ranges of intensities", self.tails, channel)
+        if key not in scene.notes:
+            ranges = (robust_range(side.data[channel], side.mask, self.tails, ops) for side in scene.sides)
+            scene.notes[key] = tuple(ranges)
+        fixed_range, moving_range = scene.notes[key]
         return lambda u, matrix, gradient: ops.mi(
             fixed,
             moving,

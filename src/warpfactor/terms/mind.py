@@ -15,7 +15,7 @@ from torch import Tensor
 
 from warpfactor.errors import InputError
 from warpfactor.kernels.ops import Ops
-from warpfactor.scene.scene import Scene
+from warpfactor.scene.scene import OfFixed, Scene
 from warpfactor.terms.base import Plain
 from warpfactor.terms.channels import Channel, Channels, normalized_weights
 
@@ -69,17 +69,16 @@ class MIND(Plain):
 
     def _described(self, channel: int, scene: Scene, matrix: Tensor, ops: Ops) -> tuple[Tensor, Tensor]:
         """Self-similarity of both images for an affine; made when it is first asked for, and kept for that affine."""
-        key, affine = ("self-similarity", self, channel), tuple(matrix.flatten().tolist())
-        if key not in scene.notes or scene.notes[key][0] != affine:
-            scene.notes.pop(key, None)
-            fixed, moving = _layouts(scene, matrix, self)
-            scene.notes[key] = (
-                affine,
-                ops.mind_channels(scene.fixed.data[channel], pairs=fixed.pairs, sigma=fixed.sigma),
-                ops.mind_channels(scene.moving.data[channel], pairs=moving.pairs, sigma=moving.sigma),
-            )
-        _, first, second = scene.notes[key]
-        return first, second
+        affine = tuple(matrix.flatten().tolist())
+        key = ("self-similarity", self, channel)
+        sides = (OfFixed(key), scene.fixed), (key, scene.moving)
+        if any(name not in scene.notes or scene.notes[name][0] != affine for name, _ in sides):
+            for (name, side), layout in zip(sides, _layouts(scene, matrix, self), strict=True):
+                if name not in scene.notes or scene.notes[name][0] != affine:
+                    scene.notes.pop(name, None)
+                    described = ops.mind_channels(side.data[channel], pairs=layout.pairs, sigma=layout.sigma)
+                    scene.notes[name] = (affine, described)
+        return scene.notes[sides[0][0]][1], scene.notes[key][1]
 
 
 class _Layout(NamedTuple):

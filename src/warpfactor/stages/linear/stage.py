@@ -48,6 +48,8 @@ class LinearSettings:
         starts: what is tried, of starts.STARTS; not used when a start is given.
         tolerance: a stage ends when a step promises to lower the cost by less than this fraction.
         prior: weight of the squared strain (log stretch) beside the cost; keeps an affine from collapsing.
+        symmetric: find the transform both ways round and take the mean, so that exchanged images have the inverse of
+            it; see both.py.
     """
 
     dof: str = "affine"
@@ -59,6 +61,7 @@ class LinearSettings:
     starts: tuple[str, ...] = STARTS
     tolerance: float = 1e-5
     prior: float = 1e-2
+    symmetric: bool = False
 
     def __post_init__(self) -> None:
         _one_of("dof", self.dof, MOTIONS)

@@ -1,0 +1,78 @@
+"""The symmetric deformable stage: both images move to the middle, by two warps that are found together.
+
+A step is taken half forwards by the warp to the moving image and half backwards by the warp to the fixed one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from warpfactor.errors import InputError
+from warpfactor.geometry.grid import Matrix
+from warpfactor.kernels.ops import Ops
+from warpfactor.scene.scene import Scene
+from warpfactor.stages.between import MiddleLevel, Pair, run_between
+from warpfactor.stages.found import Found, Halves
+from warpfactor.stages.repair import repair
+from warpfactor.stages.settings import Deformable
+from warpfactor.stages.stage import Watch
+from warpfactor.terms import Weighted
+
+
+class SymmetricLevel(MiddleLevel):
+    """A level whose state is two warps: three fields to the moving image, then three to the fixed one."""
+
+    @staticmethod
+    def ways(state: Tensor, ops: Ops) -> Pair:
+        return state[3:], state[:3]
+
+    def _advance(self, warp: Tensor, other: Tensor, scale: float, share: float) -> None:
+        torch.neg(other[:3], out=other[3:])
+        settings, half = self.settings, scale / 2
+        for before, step in ((warp[:3], other[:3]), (warp[3:], other[3:])):
+            if settings.volume > 0 and half > 0:
+                self._even_out(self._log_volume(before), step, settings.volume * share / half)
+            self.ops.compose(before, step, scale=half, out=step)
+        self._smooth_warp(other, share)
+
+
+def run_symmetric(
+    scene: Scene,
+    settings: Deformable,
+    *,
+    ops: Ops,
+    affine: Matrix | None = None,
+    start: Tensor | None = None,
+    guides: Sequence[Weighted] = (),
+    watch: Watch | None = None,
+) -> Found:
+    """The warp to the moving image after the inverse of the warp to the fixed one, seen from the fixed grid.
+
+    Args:
+        scene: the two images.
+        settings: how.
+        ops: the operations of the images' device.
+        affine: 4x4, LPS mm, fixed to moving world; None is the identity.
+        start: must be None: a warp to start from cannot be divided between the two images.
+        guides: terms that are minimised together with the metric, such as landmarks.
+        watch: who is told, and who may stop it.
+    """
+    if start is not None:
+        raise InputError(
+            "The symmetric stage cannot start from a warp; give its affine part alone, or use the recipe default."
+        )
+    found = run_between(SymmetricLevel, 2, scene, settings, ops=ops, affine=affine, guides=guides, watch=watch)
+    if not found.stage.kept:
+        return Found(None, found.stage)
+    to_moving, to_fixed = found.state[:3], found.state[3:]
+    if settings.volume > 0:
+        repair(to_moving, ops)
+        repair(to_fixed, ops)
+    from_fixed, _ = ops.invert(to_fixed)
+    forward = found.middle.seen_from(scene.fixed.grid, (from_fixed, to_moving), ops)
+    if settings.volume > 0:
+        repair(forward, ops)
+    return Found(forward, found.stage, halves=Halves(found.middle, to_fixed, to_moving))
