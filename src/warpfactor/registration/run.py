@@ -371,9 +371,13 @@ def _finish(images: Images, found: _Found, run: _Run, outside: float | None) -> 
     forward = backward = left = None
     if found.displacement is not None:
         forward = found.displacement.to(device=run.device, dtype=torch.float32).contiguous()
-        backward, residual = ops.invert(forward)
-        left = residual_figures(backward, residual, grid, ops)
-        del residual
+        known = None if found.warped is None else found.warped.inverse
+        if known is None:
+            backward, residual = ops.invert(forward)
+            left = residual_figures(backward, residual, grid, ops)
+            del residual
+        else:
+            backward = known.to(forward)
     clock.lap("inverse")
     shown_where = found.foreground
     figures = measure(found.matrix, forward, backward, residual=left, grid=grid, foreground=shown_where, ops=ops)

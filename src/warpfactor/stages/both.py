@@ -78,10 +78,12 @@ class BothWays:
         """One of the images as its displacement shows it on the middle grid, masked where it is not."""
         given, matrix = self.scene.sides[side], self._matrices[side]
         channels = [self.ops.sample(each, displacement, matrix, outside=math.nan) for each in given.data]
-        outside = torch.isnan(channels[0])
+        inside = torch.eq(channels[0], channels[0])  # not where it is NaN
         if given.mask is not None:
             counts = given.mask.to(channels[0].dtype)
-            outside |= self.ops.sample(counts, displacement, matrix, mode="nearest") == 0
-        mask = (~outside).to(torch.uint8) if bool(outside.any()) else None
+            inside &= self.ops.sample(counts, displacement, matrix, mode="nearest") > 0
+        mask = None if bool(inside.all()) else inside.view(torch.uint8)
         data = torch.stack(channels) if len(channels) > 1 else channels[0][None]
-        return replace(given, data=data.nan_to_num_(0.0), mask=mask, grid=self.middle.grid)
+        if mask is not None:
+            data.nan_to_num_(0.0)
+        return replace(given, data=data, mask=mask, grid=self.middle.grid)

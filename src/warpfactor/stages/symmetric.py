@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
 from warpfactor.errors import InputError
@@ -15,6 +14,7 @@ from warpfactor.geometry.grid import Matrix
 from warpfactor.kernels.ops import Ops
 from warpfactor.scene.scene import Scene
 from warpfactor.stages.between import MiddleLevel, Pair, run_between
+from warpfactor.stages.consistent import consistent_inverse
 from warpfactor.stages.found import Found, Halves
 from warpfactor.stages.repair import repair
 from warpfactor.stages.settings import Deformable
@@ -30,13 +30,16 @@ class SymmetricLevel(MiddleLevel):
         return state[3:], state[:3]
 
     def _advance(self, warp: Tensor, other: Tensor, scale: float, share: float) -> None:
-        torch.neg(other[:3], out=other[3:])
-        settings, half = self.settings, scale / 2
-        for before, step in ((warp[:3], other[:3]), (warp[3:], other[3:])):
-            if settings.volume > 0 and half > 0:
-                self._even_out(self._log_volume(before), step, settings.volume * share / half)
-            self.ops.compose(before, step, scale=half, out=step)
+        settings, step = self.settings, other[:3]
+        if settings.volume > 0 and scale > 0:
+            self._even_out(self._log_ratio(warp), step, settings.volume * share / scale)
+        self.ops.compose(warp[3:], step, scale=-scale / 2, out=other[3:])
+        self.ops.compose(warp[:3], step, scale=scale / 2, out=step)
         self._smooth_warp(other, share)
+
+    def _log_ratio(self, warp: Tensor) -> Tensor:
+        """(D, H, W) log Jacobian of the warp to the moving image less that of the other: what both do together."""
+        return self._log_volume(warp[:3]).sub_(self._log_volume(warp[3:]))
 
 
 def run_symmetric(
@@ -75,4 +78,5 @@ def run_symmetric(
     forward = found.middle.seen_from(scene.fixed.grid, (from_fixed, to_moving), ops)
     if settings.volume > 0:
         repair(forward, ops)
-    return Found(forward, found.stage, halves=Halves(found.middle, to_fixed, to_moving))
+    inverse = consistent_inverse(forward, ops)
+    return Found(forward, found.stage, inverse, halves=Halves(found.middle, to_fixed, to_moving))
