@@ -11,7 +11,19 @@ from warpfactor.phantom import phantom
 from warpfactor.recipebook import toml
 from warpfactor.recipebook.files import read_recipe, write_recipe
 
-NAMES = ["default", "brain", "lung", "abdomen", "multimodal", "paper", "fast", "accurate", "rigid", "affine"]
+NAMES = [
+    "default",
+    "brain",
+    "lung",
+    "abdomen",
+    "multimodal",
+    "paper",
+    "fast",
+    "accurate",
+    "symmetric",
+    "rigid",
+    "affine",
+]
 
 
 def test_all_names_are_there():

@@ -11,7 +11,7 @@ from warpfactor.io import atomic_path
 from warpfactor.recipebook import toml
 from warpfactor.recipebook.plain import unknown
 from warpfactor.recipebook.recipe import Recipe
-from warpfactor.recipebook.table import RECIPES
+from warpfactor.recipebook.table import ALIASES, RECIPES
 
 
 def recipes() -> dict[str, Recipe]:
@@ -20,14 +20,18 @@ def recipes() -> dict[str, Recipe]:
 
 
 def recipe(spec: str | Path | Recipe) -> Recipe:
-    """A recipe by its name, or from a .toml or .json file; a Recipe is returned as it is."""
+    """A recipe by its name, or from a .toml or .json file; a Recipe is returned as it is.
+
+    "syn" is another name of "symmetric".
+    """
     if isinstance(spec, Recipe):
         return spec
     if isinstance(spec, Path) or spec.lower().endswith((".toml", ".json")) or "/" in spec:
         return read_recipe(spec)
-    if spec not in RECIPES:
+    name = ALIASES.get(spec, spec)
+    if name not in RECIPES:
         raise unknown("recipe", spec, RECIPES)
-    return RECIPES[spec]
+    return RECIPES[name]
 
 
 def read_recipe(path: str | Path) -> Recipe:

@@ -141,3 +141,4 @@ _TABLE = (
 )
 
 RECIPES = {recipe.name: recipe for recipe in _TABLE}
+ALIASES = {"syn": "symmetric"}  # other names by which recipes are found

@@ -22,6 +22,7 @@ from warpfactor.measure.regularity import Figures
 from warpfactor.recipebook.recipe import Recipe
 from warpfactor.registration.apply import apply_to_image, apply_to_points
 from warpfactor.registration.inputs import Images
+from warpfactor.registration.midpoint import midpoint
 from warpfactor.registration.record import entries_of, stages_to_dicts
 from warpfactor.show.notebook import to_html
 from warpfactor.show.wording import ending_sentence, sentence
@@ -211,6 +212,20 @@ class Registration:
             to: the space of the output, "fixed" or "moving".
         """
         return apply_to_points(self, points, to=to)
+
+    def midpoint(self, of: str = "mean") -> Image:
+        """The images half-way between each other, of a result of the recipe `symmetric`.
+
+            >>> import warpfactor as wf
+            >>> made = wf.phantom.phantom((24, 26, 24))
+            >>> result = wf.register(made.fixed, made.moving, recipe="symmetric")
+            >>> result.midpoint().grid.shape
+            (24, 26, 24)
+
+        Args:
+            of: "fixed" or "moving" image, as its half of the way shows it, or the "mean" of both where both are.
+        """
+        return midpoint(self, of)
 
     def report(self) -> Report:
         """The report of this result: an HTML page and the verdict on it; computed once.

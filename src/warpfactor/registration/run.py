@@ -44,7 +44,7 @@ from warpfactor.scene.object import shown
 from warpfactor.scene.prepare import make_scene, stored
 from warpfactor.scene.scene import Scene
 from warpfactor.show.wording import warn_of
-from warpfactor.stages.deform import run_deformable, treats_alike, working_grid
+from warpfactor.stages.deform import check_given, run_deformable, treats_alike, working_grid
 from warpfactor.stages.found import Found
 from warpfactor.stages.linear.both import run_linear_both_ways
 from warpfactor.stages.linear.stage import LinearSettings, run_linear
@@ -134,6 +134,8 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
     start = load_initial(initial, images.fixed.grid, ops)
     guides = load_guides((*_points(landmarks, landmarks_weight), *terms), images, ops, place)
     led = _Led(guides, metric_weight, chosen)
+    if chosen.deformable is not None:
+        check_given(chosen.deformable, start.displacement, guides)
     sources = _paths(fixed=fixed, moving=moving, fixed_mask=fixed_mask, moving_mask=moving_mask)
     del fixed, moving, fixed_mask, moving_mask, initial  # the images are held once, by `images`
     clock.lap("read")

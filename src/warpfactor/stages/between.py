@@ -8,8 +8,8 @@ the greedy stage.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ from warpfactor.stages.pyramid import Endings, level_grid, reporter, resample_fi
 from warpfactor.stages.settings import Deformable
 from warpfactor.stages.shading import WINDOWS, window_likeness, without_shading
 from warpfactor.stages.stage import Ending, Stage, Watch
-from warpfactor.terms import Linearization, Sum, Term, Weighted
+from warpfactor.terms import Linearization, Term
 from warpfactor.terms.channels import spare_like
 
 Pair = tuple[Tensor, Tensor]
@@ -119,7 +119,6 @@ def run_between(
     *,
     ops: Ops,
     affine: Matrix | None,
-    guides: Sequence[Weighted],
     watch: Watch | None,
 ) -> Between:
     """The state that minimises the cost of both images in the middle, and how the stage went.
@@ -130,12 +129,9 @@ def run_between(
         solver: the kind of level.
         fields: how many displacement fields a state has.
         affine: 4x4, LPS mm, fixed to moving world; None is the identity.
-        guides: terms that are minimised together with the metric.
     """
     watch = watch or Watch()
     scene = scene.single()
-    if guides:
-        settings = replace(settings, metric=Sum((Weighted(settings.metric), *guides)))
     through = np.eye(4) if affine is None else np.asarray(affine, dtype=np.float64)
     middle = Middle.of(scene.fixed.grid, scene.moving.grid, through)
     start = new_field((3 * fields, *middle.grid.shape), device=scene.device).zero_()

@@ -3,83 +3,77 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from warpfactor.geometry.grid import Grid, Matrix
+from warpfactor.errors import InputError
+from warpfactor.geometry.grid import Grid
 from warpfactor.geometry.halfway import middle_grid
-from warpfactor.kernels.ops import Ops
 from warpfactor.scene.scene import Scene
 from warpfactor.stages.found import Found
 from warpfactor.stages.greedy import run_greedy
 from warpfactor.stages.settings import Deformable
-from warpfactor.stages.stage import Watch
 from warpfactor.stages.symmetric import run_symmetric
 from warpfactor.terms import Weighted
 
 
-class _Method(Protocol):
-    """A deformable stage; see run_greedy for what its arguments are."""
-
-    def __call__(
-        self,
-        scene: Scene,
-        settings: Deformable,
-        *,
-        ops: Ops,
-        affine: Matrix | None = None,
-        start: Tensor | None = None,
-        guides: Sequence[Weighted] = (),
-        watch: Watch | None = None,
-    ) -> Found: ...
+def _greedy(scene: Scene, settings: Deformable, **given: Any) -> Found:
+    return Found(*run_greedy(scene, settings, **given))
 
 
-def _greedy(
-    scene: Scene,
-    settings: Deformable,
-    *,
-    ops: Ops,
-    affine: Matrix | None = None,
-    start: Tensor | None = None,
-    guides: Sequence[Weighted] = (),
-    watch: Watch | None = None,
+def _symmetric(
+    scene: Scene, settings: Deformable, *, start: None, guides: Sequence[Weighted], metric_weight: float, **given: Any
 ) -> Found:
-    return Found(*run_greedy(scene, settings, ops=ops, affine=affine, start=start, guides=guides, watch=watch))
+    return run_symmetric(scene, settings, **given)
 
 
 def _fixed_grid(fixed: Grid, moving: Grid) -> Grid:
     return fixed
 
 
-class _Known(NamedTuple):
-    """A stage, the grid on which it compares two images that lie on each other, and whether it treats them alike."""
+class _Method(NamedTuple):
+    """A deformable stage.
 
-    run: _Method
+    Attributes:
+        run: finds the warp; see run_greedy for its arguments.
+        grid: on which it compares two images that lie on each other.
+        alike: whether it treats both images alike. Such a stage starts from an affine, and minimises its metric alone:
+            a warp, points and label maps belong to the fixed image's own grid.
+    """
+
+    run: Callable[..., Found]
     grid: Callable[[Grid, Grid], Grid]
-    symmetric: bool
+    alike: bool
 
 
 _METHODS = {
-    "greedy": _Known(_greedy, _fixed_grid, symmetric=False),
-    "symmetric": _Known(run_symmetric, middle_grid, symmetric=True),
+    "greedy": _Method(_greedy, _fixed_grid, alike=False),
+    "symmetric": _Method(_symmetric, middle_grid, alike=True),
 }
 
 
-def run_deformable(
-    scene: Scene,
-    settings: Deformable,
-    *,
-    ops: Ops,
-    affine: Matrix | None = None,
-    start: Tensor | None = None,
-    guides: Sequence[Weighted] = (),
-    watch: Watch | None = None,
-) -> Found:
+def run_deformable(scene: Scene, settings: Deformable, **given: Any) -> Found:
     """What the stage that `settings.method` names finds; see run_greedy for the arguments."""
-    return _METHODS[settings.method].run(
-        scene, settings, ops=ops, affine=affine, start=start, guides=guides, watch=watch
-    )
+    check_given(settings, given.get("start"), given.get("guides", ()))
+    return _METHODS[settings.method].run(scene, settings, **given)
+
+
+def check_given(settings: Deformable, start: Tensor | None, guides: Sequence[Weighted]) -> None:
+    """InputError if a stage cannot begin with a warp, or cannot be guided."""
+    if not treats_alike(settings):
+        return
+    if start is not None:
+        raise InputError(
+            f"The method {settings.method!r} cannot start from a warp, which belongs to one of the images; "
+            "give the affine alone, or use the method 'greedy'."
+        )
+    if guides:
+        names = ", ".join(guide.term.name for guide in guides)
+        raise InputError(
+            f"The method {settings.method!r} compares the images by its metric alone and cannot be led by {names}; "
+            "leave that out, or use the method 'greedy'."
+        )
 
 
 def working_grid(settings: Deformable, fixed: Grid, moving: Grid) -> Grid:
@@ -89,4 +83,4 @@ def working_grid(settings: Deformable, fixed: Grid, moving: Grid) -> Grid:
 
 def treats_alike(settings: Deformable) -> bool:
     """Whether exchanged images have the inverse of the warp."""
-    return _METHODS[settings.method].symmetric
+    return _METHODS[settings.method].alike

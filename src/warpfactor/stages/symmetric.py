@@ -5,11 +5,8 @@ A step is taken half forwards by the warp to the moving image and half backwards
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from torch import Tensor
 
-from warpfactor.errors import InputError
 from warpfactor.geometry.grid import Matrix
 from warpfactor.kernels.ops import Ops
 from warpfactor.scene.scene import Scene
@@ -19,7 +16,6 @@ from warpfactor.stages.found import Found, Halves
 from warpfactor.stages.repair import repair
 from warpfactor.stages.settings import Deformable
 from warpfactor.stages.stage import Watch
-from warpfactor.terms import Weighted
 
 
 class SymmetricLevel(MiddleLevel):
@@ -48,8 +44,6 @@ def run_symmetric(
     *,
     ops: Ops,
     affine: Matrix | None = None,
-    start: Tensor | None = None,
-    guides: Sequence[Weighted] = (),
     watch: Watch | None = None,
 ) -> Found:
     """The warp to the moving image after the inverse of the warp to the fixed one, seen from the fixed grid.
@@ -59,15 +53,9 @@ def run_symmetric(
         settings: how.
         ops: the operations of the images' device.
         affine: 4x4, LPS mm, fixed to moving world; None is the identity.
-        start: must be None: a warp to start from cannot be divided between the two images.
-        guides: terms that are minimised together with the metric, such as landmarks.
         watch: who is told, and who may stop it.
     """
-    if start is not None:
-        raise InputError(
-            "The symmetric stage cannot start from a warp; give its affine part alone, or use the recipe default."
-        )
-    found = run_between(SymmetricLevel, 2, scene, settings, ops=ops, affine=affine, guides=guides, watch=watch)
+    found = run_between(SymmetricLevel, 2, scene, settings, ops=ops, affine=affine, watch=watch)
     if not found.stage.kept:
         return Found(None, found.stage)
     to_moving, to_fixed = found.state[:3], found.state[3:]
