@@ -58,11 +58,13 @@ _MODULES = {
     "plot": "show.plot",
     "quality": "measure",  # its name in version 0.1
     "report": "registration.report",
+    "template": "cohort.template",
 }
 
 if TYPE_CHECKING:
     from warpfactor import cohort, io, kernels, measure, optim, phantom
     from warpfactor import measure as quality
+    from warpfactor.cohort import template
     from warpfactor.errors import FileError, InputError, Notice, WarpfactorError
     from warpfactor.geometry.grid import Grid
     from warpfactor.geometry.image import Image
@@ -126,6 +128,7 @@ __all__ = [
     "register",
     "register_batch",
     "report",
+    "template",
     "write_image",
     "write_transform",
 ]

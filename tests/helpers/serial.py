@@ -34,6 +34,6 @@ def use_serial(monkeypatch: pytest.MonkeyPatch, engine: SerialEngine | None = No
     def opened(*_: Any, **__: Any) -> Iterator[SerialEngine]:
         yield used
 
-    for module in ("study",):
+    for module in ("study", "template.builder"):
         monkeypatch.setattr(f"warpfactor.cohort.{module}.open_engine", opened)
     return used

@@ -37,6 +37,7 @@ from warpfactor.cli import (
     report,
     segment,
     summary,
+    template,
     warmup,
     wording,
 )
@@ -83,6 +84,7 @@ _add = partial(app.command, cls=Command)
 _add("register", short_help="Register two images.")(register.command)
 _add("apply", short_help="Apply a transform to images, labels, series or points.")(apply.command)
 _add("cohort", short_help="Register many images, on this machine or a cluster.")(cohort.command)
+_add("template", short_help="Make an unbiased template of a group.")(template.command)
 _add("segment", short_help="Segment an image by labelled atlases.")(segment.command)
 _add("invert", short_help="Invert a transform.")(invert.command)
 _add("compose", short_help="Compose several transforms into one.")(compose.command)

@@ -1,0 +1,69 @@
+"""The people of a template: images of one or several channels, masks and labels, from files, patterns or a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from warpfactor.cohort.atlas.table import NAMES
+from warpfactor.cohort.identity import identify
+from warpfactor.cohort.table.gather import TABLES, gather
+from warpfactor.cohort.table.row import CohortRow, Gathered
+from warpfactor.cohort.table.tables import rows_of
+from warpfactor.cohort.table.template import Template, rows_of_images
+from warpfactor.errors import FileError
+from warpfactor.io.tables import read_lines
+
+FEWEST = 2
+
+
+def gather_people(source: Any, patterns: Template | None = None) -> Gathered:
+    """The rows of people; their fixed image is their own until there is a template.
+
+    Args:
+        source: image files or patterns, a table (.csv, .tsv) with the columns image, labels, mask and name, or a list
+            of dictionaries with these keys.
+        patterns: where further channels, masks and labels of image files are.
+    """
+    given: list[Any] = [source] if isinstance(source, (str, Path)) else list(source)
+    if len(given) == 1 and isinstance(given[0], (str, Path)) and str(given[0]).lower().endswith(TABLES):
+        return _few(_read(Path(given[0])))
+    if given and all(isinstance(each, (str, Path)) for each in given):
+        nobody = replace(patterns or Template(()), image=())
+        found = rows_of_images(given, nobody)
+        return _few(Gathered(tuple(replace(row, fixed=row.moving) for row in found.rows), found.problems))
+    if given and all(hasattr(each, "items") for each in given):
+        renamed = [{NAMES.get(key, key): value for key, value in each.items()} for each in given]
+        return _few(gather([{**each, "fixed": each.get("moving")} for each in renamed]))
+    return Gathered((), ("A template is made of images, a table or dictionaries; give at least two images.",))
+
+
+def in_order(rows: Sequence[CohortRow]) -> tuple[CohortRow, ...]:
+    """The rows by the content of their images, so that a template does not depend on the order they were given in."""
+    contents = {row.name: [each.digest for each in identify(row, {}, {}).files["moving"]] for row in rows}
+    return tuple(sorted(rows, key=lambda row: (contents[row.name], row.name)))
+
+
+def _few(found: Gathered) -> Gathered:
+    if found.problems or len(found.rows) >= FEWEST:
+        return found
+    return Gathered(found.rows, (f"A template needs at least {FEWEST} images; there is {len(found.rows)}.",))
+
+
+def _read(path: Path) -> Gathered:
+    try:
+        lines = read_lines(path)
+    except FileError as error:
+        return Gathered((), (str(error),))
+    header = [NAMES.get(name, name) for name in lines[0][1]] if lines else []
+    if "moving" not in header:
+        return Gathered((), (f"{path}: the table needs a column 'image'.",))
+    records = [(f"{path}, line {number}", dict(zip(header, cells, strict=False))) for number, cells in lines[1:]]
+    return rows_of(
+        [(place, {**cells, "fixed": cells.get("moving", "")}) for place, cells in records],
+        [*header, "fixed"],
+        path.parent,
+        str(path),
+    )

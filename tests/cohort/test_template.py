@@ -1,0 +1,198 @@
+"""Templates: means of matrices and shapes, robust averages, and a template from files to page."""
+
+import itertools
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+import warpfactor as wf
+from commands import run
+from people import write_people
+from serial import use_serial
+from small import GRID, QUICK, QUICK_OPTIONS, SHAPE
+from warpfactor.cohort.table.row import CohortRow
+from warpfactor.cohort.template import TemplateSettings
+from warpfactor.cohort.template.average import Averager, relative_change, sharpened, sharpness_per_mm
+from warpfactor.cohort.template.matrices import exponential, logarithm, mean_matrix, mirror, square_root
+from warpfactor.cohort.template.shape import MeanMap, mean_map
+from warpfactor.kernels import select
+
+OPS = select("cpu")
+NAMES = ("sub0", "sub1", "sub2")
+
+
+def affine(rng, size=0.2):
+    matrix = np.eye(4)
+    matrix[:3] += size * rng.normal(size=(3, 4)) * (1, 1, 1, 30)
+    return matrix
+
+
+def test_logarithm_and_root_undo_exponential_and_square(rng):
+    for _ in range(5):
+        matrix = affine(rng)
+        assert np.allclose(exponential(logarithm(matrix)), matrix, atol=1e-6)
+        assert np.allclose(square_root(matrix) @ square_root(matrix), matrix, atol=1e-6)
+    turned = np.diag([-1.0, -1.0, 1.0, 1.0])
+    assert logarithm(turned) is None and np.allclose(mean_matrix([turned, np.eye(4)]), np.diag([0, 0, 1, 1]))
+
+
+def test_the_mean_matrix_does_not_care_who_was_the_reference(rng):
+    to_people, other = [affine(rng, 0.05) for _ in range(4)], affine(rng, 0.05)
+    mean = mean_matrix(to_people)
+    shapes = [matrix @ np.linalg.inv(mean) for matrix in to_people]
+    moved = [matrix @ other for matrix in to_people]
+    again = [matrix @ np.linalg.inv(mean_matrix(moved)) for matrix in moved]
+    assert np.allclose(shapes, again, atol=2e-2), "to the first order"
+    assert np.allclose(mean_matrix(shapes), np.eye(4), atol=2e-2)
+
+
+def test_undoing_the_mean_leaves_no_mean(generator):
+    """Of maps that are the same but for opposite parts, nothing but these parts is left."""
+    fields = [wf.phantom.phantom(SHAPE, displacement_vox=1.0, seed=k).displacement for k in (1, 2)]
+    maps = [wf.Warp(fields[0] + sign * 0.3 * fields[1], GRID) for sign in (-1, 1)]
+    mean = mean_map(maps, GRID)
+    assert torch.allclose(mean.displacement, fields[0], atol=1e-5) and np.allclose(mean.matrix, np.eye(4))
+    back = mean.back(OPS)
+    left = mean_map([wf.Chain((*back.parts, each)).to_warp(GRID) for each in maps], GRID)
+    inside = (slice(None), slice(4, -4), slice(4, -4), slice(4, -4))
+    assert left.displacement[inside].abs().mean() < 0.1 * mean.displacement[inside].abs().mean()
+
+
+def test_a_mirrored_mean_is_symmetric():
+    field = wf.phantom.phantom(SHAPE, displacement_vox=1.0, seed=4).displacement
+    shifted = np.eye(4)
+    shifted[0, 3] = 2.0
+    both = MeanMap(shifted, field, GRID).mirrored(OPS)
+    again = both.mirrored(OPS)
+    assert torch.allclose(both.displacement, again.displacement, atol=1e-4)
+    assert np.allclose(both.matrix, np.eye(4), atol=1e-6), "a shift to one side is undone by its mirror image"
+    assert np.allclose(mirror(GRID) @ mirror(GRID), np.eye(4))
+
+
+@pytest.fixture(scope="module")
+def group(tmp_path_factory):
+    return write_people(tmp_path_factory.mktemp("group"), 3)
+
+
+def rows(folder, names=NAMES):
+    image = {name: (folder / f"{name}.nii.gz",) for name in names}
+    return [CohortRow(name, image[name], image[name], moving_labels=folder / f"{name}_labels.nii.gz") for name in names]
+
+
+def test_the_mean_is_robust_and_keeps_intensities(group, tmp_path):
+    people = [group / "template.nii.gz"] * 4
+    bad = wf.read_image(people[0])
+    bad.data[0, 10:14, 10:14, 10:14] += 5.0
+    wf.write_image(bad, tmp_path / "bad.nii.gz")
+    members = [CohortRow(str(k), (path,), (path,)) for k, path in enumerate([*people, tmp_path / "bad.nii.gz"])]
+    found = Averager(members, lambda _: wf.Affine(), GRID, OPS).images()
+    truth = wf.read_image(people[0])
+    assert (found.data - truth.data).abs()[0, 10:14, 10:14, 10:14].mean() < 0.4, "the plain mean is off by 1"
+    assert (found.data - truth.data).abs().mean() < 0.02
+    assert 0 == relative_change(truth, truth) < relative_change(found, truth) < 0.3
+
+
+def test_sharpening_sharpens_within_the_range(group):
+    image = wf.read_image(group / "template.nii.gz")
+    sharp = sharpened(image, 0.5, OPS)
+    assert sharpness_per_mm(sharp) > 1.1 * sharpness_per_mm(image)
+    assert sharp.data.max() <= image.data.max() and sharpened(image, 0.0, OPS) is image
+
+
+def test_labels_are_voted_for_however_many_fit_at_once(group, monkeypatch):
+    averager = Averager(rows(group), lambda _: wf.Affine(), GRID, OPS)
+    whole, share = averager.labels()
+    monkeypatch.setattr("warpfactor.cohort.template.average._COUNT_BYTES", 1)
+    again, _ = averager.labels()
+    assert torch.equal(whole.data, again.data)
+    maps = torch.stack([wf.read_labels(group / f"{name}_labels.nii.gz").data[0] for name in NAMES])
+    assert torch.allclose(share.data[0], (maps == whole.data).float().mean(0))
+    assert averager.mask() is None
+
+
+@pytest.fixture(scope="module")
+def built(group, tmp_path_factory):
+    """A symmetric template of three people, and who was registered for it."""
+    pytest.importorskip("distributed", reason="the extra `cohort` is not installed")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        engine = use_serial(monkeypatch)
+        monkeypatch.setattr("warpfactor.show.report.align", lambda *_: None)
+        out = tmp_path_factory.mktemp("built") / "out"
+        options = ("--iterations", 2, "--tolerance", 0, "--labels", group / "{name}_labels.nii.gz", *QUICK_OPTIONS)
+        done = run("template", *(group / f"{name}.nii.gz" for name in NAMES), "-o", out, *options)
+        return out, engine.done, done
+
+
+def test_a_template_from_files_to_page(built, group):
+    out, registered, done = built
+    assert len(registered) == 3 * 4, "linear, two iterations, and everybody to the last template"
+    assert "3 images, 2 iterations; change" in done.stdout and "iteration 1: change" in done.stderr
+    records = [json.loads((out / "iterations" / f"0{k}" / "iteration.json").read_text()) for k in range(3)]
+    assert records[2]["sharpness_per_mm"] > records[0]["sharpness_per_mm"], "sharper than the mean after affine"
+    assert records[2]["change"] < records[1]["change"]
+    assert set(records[2]["distances_mm"]) == set(NAMES)
+    assert not list(out.glob("iterations/*/sub*/1Warp.nii.gz")), "large files of iterations are removed"
+    assert all((out / "subjects" / name / "1Warp.nii.gz").is_file() for name in NAMES)
+    page = (out / "template.html").read_text(encoding="utf-8")
+    assert page.count("data:image/png") == 3 and "Iteration 2" in page
+
+
+def test_people_agree_in_the_space_of_the_template(built, group):
+    out, _, _ = built
+    maps = {name: wf.read_labels(out / "subjects" / name / "warped_labels.nii.gz").data[0] for name in NAMES}
+    before = {name: wf.read_labels(group / f"{name}_labels.nii.gz").data[0] for name in NAMES}
+
+    def agreement(labels):
+        return np.mean(
+            [wf.measure.dice_figures(labels[a], labels[b]).mean for a, b in itertools.combinations(NAMES, 2)]
+        )
+
+    assert agreement(maps) > agreement(before) + 0.03
+    voted = wf.read_labels(out / "template_labels.nii.gz").data[0]
+    assert min(wf.measure.dice_figures(voted, each).mean for each in maps.values()) > agreement(maps)
+
+
+def test_a_second_run_registers_nobody_and_order_does_not_matter(built, group, tmp_path, monkeypatch):
+    out = shutil.copytree(built[0], tmp_path / "out")
+    engine = use_serial(monkeypatch)
+    before = (out / "template.nii.gz").read_bytes()
+    files = [group / f"{name}.nii.gz" for name in reversed(NAMES)]
+    wf.template.build(
+        files,
+        out,
+        labels=str(group / "{name}_labels.nii.gz"),
+        overrides=QUICK,
+        settings=TemplateSettings(iterations=2, tolerance=0.0),
+    )
+    assert engine.done == [] and (out / "template.nii.gz").read_bytes() == before
+
+
+def test_a_symmetric_template_of_two_channels_with_masks(group, tmp_path, monkeypatch):
+    use_serial(monkeypatch)
+    for name in NAMES:
+        labels = wf.read_labels(group / f"{name}_labels.nii.gz")
+        wf.write_image(wf.Image((labels.data > 0).to(torch.uint8), GRID), tmp_path / f"{name}_mask.nii.gz")
+        shutil.copy(group / f"{name}.nii.gz", tmp_path / f"{name}_t2.nii.gz")
+    found = wf.template.build(
+        [group / f"{name}.nii.gz" for name in NAMES],
+        tmp_path / "out",
+        channels=[str(tmp_path / "{name}_t2.nii.gz")],
+        masks=str(tmp_path / "{name}_mask.nii.gz"),
+        overrides=QUICK,
+        options=wf.cohort.JobOptions(report=False),
+        settings=TemplateSettings(iterations=1, symmetric=True),
+    )
+    assert found.image.channels == 2 and (tmp_path / "out" / "template_2.nii.gz").is_file()
+    flipped = wf.Affine(mirror(found.image.grid)).resample(found.image, found.image.grid)
+    assert (flipped.data - found.image.data).abs().max() < 0.02 * found.image.data.abs().max()
+    assert found.mask is not None and found.labels is None
+
+
+def test_what_cannot_be_a_template(group, tmp_path):
+    told = run("template", group / "sub0.nii.gz", "-o", tmp_path / "o", "--iterations", 0, "--sharpen", -1, code=2)
+    assert told.stderr.count("warpfactor: ") == 3 and "at least 2 images" in told.stderr
+    (tmp_path / "t.csv").write_text("name,labels\na,b\n")
+    assert "needs a column 'image'" in run("template", tmp_path / "t.csv", "-o", tmp_path / "o", code=2).stderr
