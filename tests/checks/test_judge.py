@@ -241,3 +241,13 @@ def test_limits_are_ordered_and_say_where_they_come_from():
         assert grade(limit.amber, name, low_is_bad=limit.red < limit.amber) == "green"
     assert grade(0.01, "folded") == "red"
     assert Verdict(()).level == "green"
+
+
+def test_label_maps_are_judged_by_their_overlap():
+    made = wf.phantom.phantom((30, 34, 32), displacement_vox=2.0, seed=2)
+    maps = [wf.Image.from_array(part.float().numpy()) for part in (made.fixed_labels, made.moving_labels)]
+    found = wf.register(*maps, recipe="fast").report().verdict.to_dict()
+    checks = {check["code"]: check for check in found["checks"]}
+    assert {"similarity", "affine", "linear_stage"}.isdisjoint(checks)
+    assert checks["labels"]["level"] == "green"
+    assert found["level"] != "red"

@@ -222,6 +222,11 @@ def test_companions_that_do_not_fit_are_refused_before_the_registration(register
 
 def test_channel_weights_are_counted_before_anything_runs(register, unused):
     assert "number of channels is 1" in register("--channel-weights", "1,0.5", code=2)[1].stderr
+    assert "The channel weights 0 must not be negative" in register("--channel-weights", "0", code=2)[1].stderr
+
+
+def test_a_smoothness_of_zero_is_refused_by_its_option(register, unused):
+    assert "--smoothness 0 must be a number above 0" in register("--smoothness", "0", code=2)[1].stderr
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,15 @@ def test_durations_are_for_people(seconds, text):
     assert wording.duration(seconds) == text
 
 
+def test_a_line_says_by_which_metric_a_linear_stage_goes(capsys):
+    view = terminal.LineView()
+    for event in events({"stage": "rigid", "metric": "lncc"}, {"stage": "rigid", "metric": "mi"}):
+        view.update(event)
+    view.close()
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split("cost")[0].split() for line in lines] == [["rigid", "level", "4", m] for m in ("LNCC", "MI")]
+
+
 def test_the_time_left_follows_the_pace_of_the_current_level():
     pace, level = terminal.Pace(), terminal.LevelProgress()
     level.add(FIRST)

@@ -1,5 +1,7 @@
 """`--spacing` and `--channel` on the command line, with TIFF files."""
 
+import re
+
 import numpy as np
 import pytest
 import tifffile
@@ -46,8 +48,28 @@ def test_a_channel_is_chosen_and_its_spacing_known(stacks, tmp_path):
 def test_a_spacing_holds_instead_of_the_files(stacks, tmp_path):
     out = tmp_path / "out"
     line = ("--recipe", "affine", "--channel", "1", "--spacing", "0.5,0.5,2", *QUICK)
-    run("register", stacks / "fixed.tif", stacks / "moving.tif", "-o", out, *line)
+    files = (stacks / "fixed.tif", stacks / "moving.tif")
+    run("register", *files, "-o", out, *line)
     assert np.allclose(entries(out)["moving"]["spacing_zyx_mm"], (2, 0.5, 0.5))
+    run("report", out)  # which finds the images in the files, whose own spacing is another one
+    assert entries(out)["verdict"]["level"] != "grey"
+    text = " ".join(
+        run("register", *files, "-o", tmp_path / "no", "--channel", "1", "--spacing", "1,2", code=2).output.split()
+    )
+    assert "2 numbers do not fit as spacing: give one number above 0 in mm, or 3, since the image is 3-D" in text
+
+
+def test_lengths_of_microscopy_are_told_in_micrometres(stacks, tmp_path):
+    line = ("--recipe", "affine", "--channel", "1", *QUICK)
+    text = run("register", stacks / "fixed.tif", stacks / "moving.tif", "-o", tmp_path / "out", *line).stdout
+    assert re.search(r"translation of the centre by \d+\.\d um", text)
+
+
+def test_a_spacing_that_is_wrong_by_a_thousand_is_refused_at_once(stacks, tmp_path):
+    line = ("--channel", "1", "--spacing", "0.00065,0.00065,0.0025/0.65,0.65,2.5", "--no-report")
+    text = run("register", stacks / "fixed.tif", stacks / "moving.tif", "-o", tmp_path / "no", *line, code=2).output
+    sentence = "moving.tif is 40 mm long and fixed.tif 0.04 mm: one of them has a wrong spacing"
+    assert sentence in " ".join(text.split())
 
 
 def test_what_the_options_mean():

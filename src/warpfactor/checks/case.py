@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
+from warpfactor.checks.inputs import looks_like_labels
 from warpfactor.errors import Notice
 from warpfactor.geometry.grid import Grid
 from warpfactor.geometry.image import Image
@@ -60,6 +62,12 @@ class Case:
     def planar(self) -> bool:
         """Whether the images are single slices."""
         return self.fixed_grid.shape[0] == 1
+
+    @cached_property
+    def label_maps(self) -> bool:
+        """Whether both images are label maps, which are registered to each other on purpose."""
+        images = [image for image in (self.fixed, self.moving) if image is not None]
+        return len(images) == 2 and all(looks_like_labels(image) for image in images)
 
     @property
     def masked(self) -> bool:

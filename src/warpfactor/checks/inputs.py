@@ -81,10 +81,17 @@ def check_images(fixed: Image, moving: Image) -> Iterator[Notice]:
     first, second = looks_like_labels(fixed), looks_like_labels(moving)
     if first != second:  # two label maps are registered on purpose
         yield Notice(LABELS_AS_IMAGE, {"name": (fixed if first else moving).name})
-    small, large = sorted((fixed, moving), key=lambda image: _length_mm(image.grid))
-    lengths = _length_mm(small.grid), _length_mm(large.grid)
-    if max(small.grid.shape) >= FEW_VOXELS and lengths[1] > FAR_IN_SIZE * lengths[0]:
-        yield Notice(SIZES_DIFFER, {"names": [large.name, small.name], "lengths_mm": [lengths[1], lengths[0]]})
+    lengths = lengths_apart(fixed, moving)
+    if lengths is not None:
+        small, large = sorted((fixed, moving), key=lambda image: length_mm(image.grid))
+        yield Notice(SIZES_DIFFER, {"names": [large.name, small.name], "lengths_mm": list(lengths)})
+
+
+def lengths_apart(one: Image, other: Image) -> tuple[float, float] | None:
+    """The lengths in mm of the longer and the shorter image if they are not of one object; None if they may be."""
+    small, large = sorted((one, other), key=lambda image: length_mm(image.grid))
+    lengths = length_mm(large.grid), length_mm(small.grid)
+    return lengths if max(small.grid.shape) >= FEW_VOXELS and lengths[0] > FAR_IN_SIZE * lengths[1] else None
 
 
 def check_mask(name: str, channel: Tensor) -> Iterator[Notice]:
@@ -145,7 +152,8 @@ def lie_apart(grid: Grid, other: Grid) -> bool:
     return bool(((index.max(axis=0) < -0.5) | (index.min(axis=0) > np.asarray(other.shape) - 0.5)).any())
 
 
-def _length_mm(grid: Grid) -> float:
+def length_mm(grid: Grid) -> float:
+    """Length of the longest axis."""
     return max(n * s for n, s in zip(grid.shape, grid.spacing_mm, strict=True) if n > 1)
 
 

@@ -21,6 +21,7 @@ from warpfactor.checks.alignment import (
     rotation_degrees,
 )
 from warpfactor.checks.case import Case
+from warpfactor.checks.labels import overlap_of_labels
 from warpfactor.checks.limits import AMBER, GREEN, GREY, RED, grade, worst
 from warpfactor.checks.regularity import Regularity
 from warpfactor.checks.similarity import Alignment, Similarity
@@ -138,6 +139,8 @@ def _tail_share(stage: Mapping[str, Any]) -> float:
 def _notices(case: Case) -> Iterator[Check]:
     """The notices of the registration itself."""
     for notice in case.entries.get("notices", ()):
+        if notice["code"] == POOR_ALIGNMENT and case.label_maps:
+            continue
         if notice["code"] == POOR_ALIGNMENT:
             yield Check("linear_stage", AMBER, "poor", {"notice": notice, **_options(case)})
         else:
@@ -154,8 +157,9 @@ def _images(case: Case, alignment: Alignment | None, warp: str) -> Iterator[Chec
     coverage = alignment.after.coverage
     level = grade(coverage, "coverage", low_is_bad=True)
     yield Check("overlap", level, "measured", {"coverage": coverage, **_options(case)})
-    yield _similarity(case, alignment)
-    if alignment.affine is not None:
+    if not case.label_maps:  # the information that numbers of labels share says nothing
+        yield _similarity(case, alignment)
+    if alignment.affine is not None and not case.label_maps:
         yield _affine(case, alignment, alignment.affine, warp)
     if alignment.mirror_gain is not None:
         yield _sides(alignment.mirror_gain, alignment.mirror_limit, planar=case.planar)
@@ -240,6 +244,8 @@ def _folds(regularity: Regularity) -> Check:
 def _scores(case: Case, object_mm: float) -> Iterator[Check]:
     """Labels and landmarks, if they were given."""
     labels, landmarks = case.entries.get("labels") or {}, case.entries.get("landmarks") or {}
+    if case.label_maps and not labels:
+        labels = overlap_of_labels(case)
     if labels.get("dice_mean_after") is not None:
         yield _labels(labels)
     if landmarks.get("after_mm"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from dataclasses import dataclass
@@ -221,6 +222,8 @@ def command(  # noqa: PLR0913 - one argument per option
 
 def _smoother(smoothness: float) -> dict[str, float]:
     """The setting that makes the warp smoother; none if it is to be as the recipe says."""
+    if not 0 < smoothness < math.inf:
+        raise InputError(f"--smoothness {smoothness:g} must be a number above 0; 1 is as smooth as the recipe says.")
     return {} if smoothness == 1 else {"deformable.smoothness": smoothness}
 
 

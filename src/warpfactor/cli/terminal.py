@@ -151,7 +151,7 @@ class LevelProgress:
     def holds(self, event: Event) -> bool:
         """Whether an event belongs to this level."""
         last = self.last
-        return last is None or (last.stage, last.level) == (event.stage, event.level)
+        return last is None or (last.stage, last.level, last.metric) == (event.stage, event.level, event.metric)
 
     def line(self) -> str:
         """The level in one line, once it has ended."""
@@ -159,10 +159,10 @@ class LevelProgress:
         if last is None:
             return ""
         costs = self.costs or [last.cost]
-        change = f"cost {wording.number(costs[0], 4)} -> {wording.number(costs[-1], 4)}"
+        change = f"{_metric(last)}cost {wording.number(costs[0], 4)} -> {wording.number(costs[-1], 4)}"
         rejected = f", {self.rejected} rejected" if self.rejected else ""
         times = f"{_count(last)} of {last.limit}{rejected}"
-        row = f"{last.stage:<11} level {last.level:<3g} {change:<23} {times:<23} {last.seconds - self.began:5.1f} s"
+        row = f"{last.stage:<11} level {last.level:<3g} {change:<27} {times:<22} {last.seconds - self.began:5.1f} s"
         return f"{row}  ({_parts(last)})" if last.parts else row
 
 
@@ -253,7 +253,7 @@ class LiveView(LineView):
         remaining = self._pace.remaining(self.level)
         return _row(
             self._spinner,
-            Text(f"{last.stage}, level {last.level:g}, {_count(last)} of {last.limit}", style="bold"),
+            Text(f"{last.stage}, {_metric(last)}level {last.level:g}, {_count(last)} of {last.limit}", style="bold"),
             ProgressBar(total=1.0, completed=last.done, width=BAR_WIDTH),
             Text("" if remaining is None else f"{wording.duration(remaining)} left"),
         )
@@ -294,6 +294,11 @@ def curve(values: Sequence[float], width: int, blocks: str = BLOCKS) -> str:
 def _count(last: Event) -> int:
     """Iterations so far; the event that judges the last step of a level comes after the limit."""
     return min(last.iteration + 1, last.limit)
+
+
+def _metric(last: Event) -> str:
+    """The metric of a linear stage, which may try several; nothing for a deformable one."""
+    return f"{last.metric.upper()} " if last.metric else ""
 
 
 def _parts(last: Event) -> str:

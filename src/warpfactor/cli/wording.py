@@ -24,12 +24,19 @@ TERMINATED = "Terminated; nothing was written."
 OUT_OF_MEMORY = "Out of memory; crop the images to the region of interest, or resample them to a coarser spacing."
 OUR_ERROR = "This is an error of warpfactor; please report it with the output of `warpfactor info`."
 
+MICROSCOPIC_MM = 0.03  # voxels smaller than this have lengths in micrometres
 COLUMN = 10  # where the text of a summary line begins
 
 
 def number(value: float, digits: int) -> str:
     """A number with so many digits after the point, and no minus sign before a zero."""
     return f"{round(value, digits) + 0.0:.{digits}f}"
+
+
+def unit_of(grid: wf.Grid) -> tuple[float, str]:
+    """Factor from millimetres to the unit in which lengths of an image are told, and its name."""
+    finest = min(s for s, n in zip(grid.spacing_mm, grid.shape, strict=True) if n > 1)
+    return (1000.0, "um") if finest < MICROSCOPIC_MM else (1.0, "mm")
 
 
 def duration(seconds: float) -> str:
@@ -63,7 +70,7 @@ def summary(found: wf.Registration, entries: Mapping[str, Any], output: Path, se
         ("Cost", _costs(found)),
         ("Warp", _warp(found)),
         ("Labels", _labels(entries.get("labels"))),
-        ("Landmarks", _landmarks(entries.get("landmarks"))),
+        ("Landmarks", _landmarks(entries.get("landmarks"), *unit_of(found.fixed_grid))),
         ("Ignored", _ignored(found)),
         *(("Warning", text) for text in entries["warnings"] if not verdict),  # the verdict repeats them
         ("Output", _output(entries, output, seconds)),
@@ -97,8 +104,9 @@ def _affine(found: wf.Registration) -> str:
     grid, rotation = found.fixed_grid, rotation_degrees(found.affine.matrix)
     centre = grid.index_to_world([[(n - 1) / 2 for n in grid.shape]])
     shift = float(np.linalg.norm(found.affine.map_points(centre) - centre))
+    factor, unit = unit_of(grid)
     return (
-        f"rotation by {number(rotation, 1)} degrees, translation of the centre by {number(shift, 1)} mm, "
+        f"rotation by {number(rotation, 1)} degrees, translation of the centre by {number(factor * shift, 1)} {unit}, "
         f"volumes scaled by {found.figures.affine_determinant:.2f}"
     )
 
@@ -121,8 +129,9 @@ def _warp(found: wf.Registration) -> str:
     moved, folded, back = warp.displacement_mm, warp.jacobian.folded_count, warp.there_and_back_vox
     spread, shear = warp.jacobian_foreground.sd_log, warp.distortion_foreground.shear
     folds = count(folded, "folded voxel") if folded else "no folds"
+    factor, unit = unit_of(found.fixed_grid)
     return (
-        f"displacement {moved.mean:.1f} mm on average, {moved.max:.1f} mm at most; {folds}; "
+        f"displacement {factor * moved.mean:.1f} {unit} on average, {factor * moved.max:.1f} {unit} at most; {folds}; "
         f"SD of log Jacobian {spread:.2f} and shear {shear:.2f} in the foreground; "
         f"inverse error {back.mean:.3f} voxels on average, {back.max:.2g} at most"
     )
@@ -134,11 +143,12 @@ def _labels(scores: Mapping[str, Any] | None) -> str:
     return f"mean Dice {scores['dice_mean_before']:.3f} -> {scores['dice_mean_after']:.3f}"
 
 
-def _landmarks(scores: Mapping[str, Any] | None) -> str:
+def _landmarks(scores: Mapping[str, Any] | None, factor: float, unit: str) -> str:
     if not scores:
         return ""
-    before, after = scores["before_mm"], scores["after_mm"]
-    change = ", ".join(f"{name} {before[name]:.2f} -> {after[name]:.2f} mm" for name in ("mean", "median", "max"))
+    names = ("mean", "median", "max")
+    pairs = {name: [factor * scores[side][name] for side in ("before_mm", "after_mm")] for name in names}
+    change = ", ".join(f"{name} {before:.2f} -> {after:.2f} {unit}" for name, (before, after) in pairs.items())
     return f"error {change} ({count(scores['count'], 'landmark')})"
 
 

@@ -87,11 +87,12 @@ class Image:
         """The same voxels with another spacing along (z, y, x), one for all or one per axis; the first one stays."""
         numbers = np.atleast_1d(np.asarray(spacing_mm, dtype=np.float64))
         axes = self.grid.ndim
-        if numbers.ndim != 1 or len(numbers) not in (1, axes) or not np.all(np.isfinite(numbers) & (numbers > 0)):
-            raise InputError(
-                f"The spacing {spacing_mm} does not fit: give one number above 0 in mm, or {axes}, since the image is "
-                f"{axes}-D."
-            )
+        wanted_numbers = f"give one number above 0 in mm, or {axes}, since the image is {axes}-D."
+        if numbers.ndim != 1 or len(numbers) not in (1, axes):
+            raise InputError(f"{numbers.size} numbers do not fit as spacing: {wanted_numbers}")
+        if not np.all(np.isfinite(numbers) & (numbers > 0)):
+            worst = numbers[~(np.isfinite(numbers) & (numbers > 0))][0]
+            raise InputError(f"{worst:g} is no spacing: {wanted_numbers}")
         wanted = np.full(3, self.grid.spacing_mm, dtype=np.float64)
         wanted[3 - axes :] = numbers
         matrix = self.grid.matrix.copy()

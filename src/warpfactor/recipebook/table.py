@@ -35,6 +35,7 @@ _ADAPTIVE = replace(
     agreement=0.3,
     volume=0.5,
     blur=0.5,
+    truncate=2.5,
     iterations=(60, 30, 12),
     coarsest=32,
     meant_for=180,

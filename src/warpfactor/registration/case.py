@@ -83,7 +83,7 @@ def case_of_folder(folder: str | Path, *, fixed: str | Path | None = None, movin
 def _find_image(saved: SavedResult, side: str, given: str | Path | None) -> Image | Notice:
     """The image of a side, or why it is not available; FileError if the image that was given is not the right one."""
     if given is not None:
-        image = read_image(given)
+        image = _respaced(saved, side, read_image(given))
         notice = _difference(saved, side, image, Path(given))
         if notice is not None:
             raise FileError(sentence(notice))
@@ -92,10 +92,19 @@ def _find_image(saved: SavedResult, side: str, given: str | Path | None) -> Imag
     if not places:
         return Notice(IMAGE_NOT_FOUND, {"side": side, "name": saved.entries[side].get("name", side)})
     try:
-        image = read_image(places[0])
+        image = _respaced(saved, side, read_image(places[0]))
     except WarpfactorError as error:
         return Notice(IMAGE_UNREADABLE, {"side": side, "error": str(error)})
     return _difference(saved, side, image, places[0]) or image
+
+
+def _respaced(saved: SavedResult, side: str, image: Image) -> Image:
+    """The image with the spacing that it had in the registration, which may have been given instead of its own."""
+    grid = saved.fixed_grid if side == "fixed" else saved.moving_grid
+    if image.grid.shape != grid.shape or image.grid.same_space(grid):
+        return image
+    other = image.with_spacing(grid.spacing_mm[3 - image.grid.ndim :])
+    return other if other.grid.same_space(grid) else image
 
 
 def _difference(saved: SavedResult, side: str, image: Image, path: Path) -> Notice | None:

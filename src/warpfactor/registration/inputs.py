@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from warpfactor.checks.inputs import check_images, check_mask
+from warpfactor.checks.inputs import check_images, check_mask, length_mm, lengths_apart
 from warpfactor.errors import InputError
 from warpfactor.geometry.grid import Grid, Matrix
 from warpfactor.geometry.image import Image
@@ -23,6 +23,7 @@ from warpfactor.kernels.ops import Ops
 from warpfactor.show.wording import warn_of
 from warpfactor.terms.channels import normalized_weights
 
+INCOMPARABLE = 100.0  # ratio of lengths from which images are refused: micrometres read as millimetres
 Spacing = Sequence[float] | float | None
 Channels = Sequence[int] | int | None
 
@@ -128,6 +129,20 @@ def load_mask(source: Any, image: Image, *, name: str = "mask") -> Image | None:
         raise InputError(f"{mask.name}: the mask is empty; at least one voxel must be other than zero.")
     warn_of(check_mask(mask.name, mask.data[0]))
     return replace(mask, data=inside.to(torch.uint8)).on_grid(image.grid)
+
+
+def check_lengths(images: Images) -> None:
+    """InputError if one image is so much longer than the other that no object can be in both."""
+    found = lengths_apart(images.fixed, images.moving)
+    if found is not None and found[0] > INCOMPARABLE * found[1]:
+        long, short = (f"{length:.3g} mm" for length in found)
+        names = [images.fixed.name, images.moving.name]
+        large, small = names if length_mm(images.fixed.grid) > length_mm(images.moving.grid) else names[::-1]
+        raise InputError(
+            f"{large} is {long} long and {small} {short}: one of them has a wrong spacing. Correct it, for instance "
+            "with --spacing FIXED/MOVING in mm (fixed_spacing_mm, moving_spacing_mm), or give an initial transform "
+            "that brings them together."
+        )
 
 
 def check_weights(weights: tuple[float, ...] | None, images: Images) -> None:

@@ -31,6 +31,7 @@ from warpfactor.registration.inputs import (
     Images,
     Initial,
     Spacing,
+    check_lengths,
     check_weights,
     load_initial,
     load_mask,
@@ -125,6 +126,8 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
     warn_of(unverified(place, choice.name))
     wanted = _Wanted((fixed_spacing_mm, moving_spacing_mm), (fixed_channels, moving_channels), threads)
     images = _read(fixed, moving, fixed_mask, moving_mask, wanted)
+    if initial is None:
+        check_lengths(images)
     if on_read is not None:
         on_read(images)
     if chosen.deformable is not None:

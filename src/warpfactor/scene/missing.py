@@ -34,6 +34,7 @@ SMALLER = 0.8  # of the other object's volume
 BORDER = 0.15  # of the border at least has the background value, or there is none
 BORDER_SAMPLES = 20_000
 PLAIN = 0.5  # of an object's points with one value: a label, a silhouette
+EVEN = 0.35  # of neighbouring points with one value; label maps have 0.65 and more, images at most 0.1
 
 
 @dataclass(frozen=True)
@@ -147,10 +148,13 @@ class _Seen:
 
     @cached_property
     def _textured(self) -> bool:
-        """Whether the object shows more than one value, to the last bit."""
-        shown = self.lattice.of(self.side.data)[:, self.object]
+        """Whether the object shows more than one value, to the last bit, and is no label map."""
+        points = self.lattice.of(self.side.data)
+        shown = points[:, self.object]
         commonest = [int(torch.unique(channel, return_counts=True)[1].max()) for channel in shown if channel.numel()]
-        return bool(commonest) and min(commonest) < PLAIN * shown.shape[1]
+        if not commonest or min(commonest) >= PLAIN * shown.shape[1]:
+            return False
+        return min(_evenness(channel, self.object) for channel in points) < EVEN
 
     @property
     def volume_mm3(self) -> float:
@@ -242,6 +246,16 @@ def _one_more(voxels: Tensor) -> Tensor:
         voxels.narrow(axis, 1, n - 1).logical_or_(before.narrow(axis, 0, n - 1))
         voxels.narrow(axis, 0, n - 1).logical_or_(before.narrow(axis, 1, n - 1))
     return voxels
+
+
+def _evenness(points: Tensor, where: Tensor) -> float:
+    """Share of the neighbouring points, both in `where`, that have the same value to the last bit."""
+    same = count = 0
+    for axis, n in enumerate(points.shape):
+        (a, b), (here, there) = ((t.narrow(axis, 0, n - 1), t.narrow(axis, 1, n - 1)) for t in (points, where))
+        both = here & there
+        same, count = same + int(((a == b) & both).sum()), count + int(both.sum())
+    return same / max(count, 1)
 
 
 def widened(points: Tensor, radius: Sequence[int]) -> Tensor:

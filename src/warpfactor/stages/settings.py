@@ -138,4 +138,5 @@ class Deformable:
             raise InputError(f"Unknown boundary {self.boundary!r}; use one of {', '.join(BOUNDARIES)}.")
         weights = self.channel_weights
         if weights is not None and (not weights or min(weights) < 0 or not 0 < sum(weights) < math.inf):
-            raise InputError(f"The channel weights {weights} must not be negative, and one must be positive.")
+            given = ", ".join(f"{weight:g}" for weight in weights) or "(none)"
+            raise InputError(f"The channel weights {given} must not be negative, and one must be positive.")

@@ -40,6 +40,7 @@ class Event:
         done: share of the stage's work that is done, 0 to 1; a stage may end earlier.
         seconds: since the stage started.
         parts: costs of the terms, by name, if there are several.
+        metric: of a linear stage, which may try several.
     """
 
     stage: str
@@ -54,6 +55,7 @@ class Event:
     done: float
     seconds: float
     parts: tuple[tuple[str, float], ...] = ()
+    metric: str = ""
 
 
 Progress = Callable[[Event], None]

@@ -210,6 +210,15 @@ class _Course:
 
 
 @dataclass(frozen=True)
+class _Place:
+    """A metric, its number counted from 0, and of how many it is one."""
+
+    metric: str
+    number: int
+    count: int
+
+
+@dataclass(frozen=True)
 class _Hunt:
     """From where the metrics go on, and where they lead.
 
@@ -259,7 +268,7 @@ class _Hunt:
     def _course(self, metric: str, start: Matrix) -> _Course:
         """Where one metric leads."""
         earlier, metrics = len(self.watch.events), self.settings.metrics
-        place = (metrics.index(metric), len(metrics))
+        place = _Place(metric, metrics.index(metric), len(metrics))
         solve = partial(_solve, self.solvers[metric], self.settings, self.watch, place)
         matrix, ending = coarse_to_fine(_levels(self.levels, self.settings), solve, (start, Ending.NOTHING))
         return _Course(metric, matrix, ending, tuple(self.watch.events[earlier:]))
@@ -287,26 +296,22 @@ def _solve(
     solvers: Sequence[Solver],
     settings: LinearSettings,
     watch: Watch,
-    place: tuple[int, int],
+    place: _Place,
     level: Level,
     before: tuple[Matrix, Ending],
 ) -> tuple[Matrix, Ending]:
-    """The transform after one level, and why it ended there; the coarsest takes the groups one after the other.
-
-    Args:
-        place: number of the metric, counted from 0, and of how many.
-    """
+    """The transform after one level, and why it ended there; the coarsest takes the groups one after the other."""
     matrix, ending = before
-    done = (place[0] + level.number / len(solvers)) / place[1]
+    done = (place.number + level.number / len(solvers)) / place.count
     for dof in stages_up_to(settings.dof) if level.number == 0 else (settings.dof,):
         if ending is Ending.INTERRUPTED:
             break
-        report = partial(_tell, watch, level, done)
+        report = partial(_tell, watch, level, done, place.metric)
         matrix, ending = solvers[level.number].solve(matrix, dof, level.iterations, report)
     return matrix, ending
 
 
-def _tell(watch: Watch, level: Level, done: float, trial: LinearTrial) -> None:
+def _tell(watch: Watch, level: Level, done: float, metric: str, trial: LinearTrial) -> None:
     watch.tell(
         Event(
             stage=trial.dof,
@@ -320,6 +325,7 @@ def _tell(watch: Watch, level: Level, done: float, trial: LinearTrial) -> None:
             step_vox=None,
             done=done,
             seconds=watch.seconds,
+            metric=metric,
         )
     )
 
