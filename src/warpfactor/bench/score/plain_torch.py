@@ -38,6 +38,11 @@ class Contender:
     smoothness: float = 0.0
 
 
+def _root(lr: float, sigma_warp: float) -> Make:
+    rule = Paper(initial=16, relative=True)
+    return lambda u: FactoredLM([u], lr, form=Root(), damping=rule, sigma_grad=1.0, sigma_warp=sigma_warp)
+
+
 CONTENDERS = (
     Contender("FactoredLM, paper", lambda u: FactoredLM([u], **SMOOTH)),
     Contender("FactoredLM, tile 3", lambda u: FactoredLM([u], form=Tile(3), **SMOOTH)),
@@ -45,9 +50,9 @@ CONTENDERS = (
         "FactoredLM, relative",
         lambda u: FactoredLM([u], form=Pointwise(), damping=Paper(relative=True), **SMOOTH),
     ),
-    Contender(
-        "FactoredLM, root",
-        lambda u: FactoredLM([u], 0.5, form=Root(), damping=Paper(initial=16, relative=True), **SMOOTH),
+    *(
+        Contender(f"FactoredLM, root, lr {lr}, sigma_warp {sigma}", _root(lr, sigma))
+        for lr, sigma in ((0.5, 0.5), (0.5, 0.25), (1.0, 0.35))
     ),
     *(
         Contender(f"Adam, lr {lr}, smoothness {weight}", lambda u, lr=lr: torch.optim.Adam([u], lr=lr), weight)  # type: ignore[misc]
