@@ -4,6 +4,7 @@
 LAYERS = [
     "errors",
     "memory",
+    "processes",
     "geometry.grid",
     "kernels",
     "geometry",

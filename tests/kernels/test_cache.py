@@ -28,7 +28,7 @@ def places(tmp_path, monkeypatch):
 
 
 def forget():
-    for function in (cache.folders, cache._warn_that_nothing_is_stored):
+    for function in (cache.folders, cache._warn_that_nothing_is_stored, cache._warn_of_stranger):
         function.cache_clear()
 
 
@@ -229,3 +229,31 @@ def test_a_numba_without_our_hooks_stores_kernels_in_its_own_cache(places, kerne
 
 def test_with_numba_disabled_functions_are_not_changed():
     assert cache.cached(lambda function: function)(len) is len
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="needs owners and modes of files")
+@pytest.mark.parametrize("what", ["file", "folder"])
+@pytest.mark.parametrize("how", ["mode", "owner"])
+def test_a_kernel_that_another_user_may_have_planted_is_refused_and_named(places, kernel, monkeypatch, what, how):
+    kernel()(1)
+    (stored,) = files(places.own)
+    planted = stored if what == "file" else stored.parent
+    if how == "mode":
+        planted.chmod(planted.stat().st_mode | 0o020)
+    else:
+        other = os.getuid() + 1
+        stat = os.stat_result
+
+        def owned_by_another(found):
+            return stat([*found[:4], other, *found[5:]])
+
+        plain_fstat, plain_lstat = os.fstat, cache.Path.lstat
+        if what == "file":
+            monkeypatch.setattr(cache.os, "fstat", lambda number: owned_by_another(plain_fstat(number)))
+        else:
+            monkeypatch.setattr(cache.Path, "lstat", lambda path: owned_by_another(plain_lstat(path)))
+    loaded = kernel()
+    with pytest.warns(UserWarning, match="no compiled kernel is loaded from there") as found:
+        assert loaded(1) == 2
+    assert hits(loaded) == 0
+    assert str(planted) in str(found[0].message)

@@ -170,7 +170,6 @@ def command(  # noqa: PLR0913 - one argument per option
     from warpfactor.registration.folder import read_entries
 
     began = time.perf_counter()
-    wf.io.check_folder(output, force=force)
     images = ([fixed, *(fixed_channel or ())], [moving, *(moving_channel or ())])
     companions = _CompanionReader(fixed_labels, moving_labels, landmarks, ras)
     guides = _guides(landmarks, landmarks_weight, ras=ras)
@@ -180,6 +179,7 @@ def command(  # noqa: PLR0913 - one argument per option
     spacings_mm = parse_pair(spacing, "--spacing", parse_spacing)
     channels = parse_pair(channel, "--channel", parse_channels)
     with (
+        wf.io.reserved_folder(output, force=force),
         terminal.progress(quiet=quiet, as_json=as_json) as view,
         stop_on_signal(view.note, keep=keep_interrupted) as stop,
     ):

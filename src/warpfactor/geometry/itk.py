@@ -12,12 +12,14 @@ from torch import Tensor
 
 from warpfactor.errors import InputError
 from warpfactor.geometry.grid import Grid, Matrix, slabs
+from warpfactor.processes import renew_after_fork
 
 sitk: Any = importlib.import_module("SimpleITK")  # it carries no types
 # ITK warns on stderr about headers; the readers in io check those themselves and warn through `warnings`.
 sitk.ProcessObject.SetGlobalWarningDisplay(False)
 # Held while ITK reads or writes a file: it lets other threads go on, and does not promise to bear two of them at once.
 files = threading.RLock()
+renew_after_fork(files)
 _LARGEST = np.iinfo(np.int64).max
 
 

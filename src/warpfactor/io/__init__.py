@@ -1,6 +1,6 @@
 """Reading and writing of images, transforms and points; file formats and their conventions are known only here."""
 
-from warpfactor.io.atomic import atomic_folder, atomic_path, check_folder, check_free
+from warpfactor.io.atomic import atomic_folder, atomic_path, check_folder, check_free, reserved_folder
 from warpfactor.io.images import (
     Series,
     count_volumes,
@@ -51,6 +51,7 @@ __all__ = [
     "read_points",
     "read_series",
     "read_transform",
+    "reserved_folder",
     "run_together",
     "write_ants",
     "write_image",

@@ -5,13 +5,19 @@ They are written under a temporary name beside their final place, and renamed at
 
 from __future__ import annotations
 
+import re
 import secrets
 import shutil
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from warpfactor.errors import FileError
+from warpfactor.io.claims import sole
+from warpfactor.io.exchange import replace_folder
+
+_ABANDONED_SECONDS = 24 * 3600
 
 
 @contextmanager
@@ -29,11 +35,16 @@ def atomic_path(path: str | Path, *, force: bool = False, need_bytes: int = 0) -
     # The whole name stays at the end, because readers and writers go by the suffix.
     temporary = final.with_name(f"{_prefix()}{final.name}")
     try:
-        _check_space(final, need_bytes)
-        yield temporary
-        temporary.replace(final)
+        with sole(final.absolute()) as locked:
+            _remove_leftovers(final.absolute(), locked=locked)
+            _check_space(final, need_bytes)
+            try:
+                yield temporary
+                temporary.replace(final)
+            except BaseException:
+                temporary.unlink(missing_ok=True)
+                raise
     except BaseException as error:
-        temporary.unlink(missing_ok=True)
         _remove_empty(made)
         if isinstance(error, OSError):
             raise FileError(f"{final}: cannot be written ({error.strerror or error}).") from error
@@ -41,35 +52,52 @@ def atomic_path(path: str | Path, *, force: bool = False, need_bytes: int = 0) -
 
 
 @contextmanager
-def atomic_folder(path: str | Path, *, force: bool = False, own: Sequence[str] = ()) -> Iterator[Path]:
-    """Yield a temporary folder to write into, which becomes `path` if the block succeeds and is removed if it fails.
-
-    A folder that exists already keeps the files that others put into it. Its other files are replaced one by one, each
-    of them complete, in the order of `own`; files of `own` that were not written again are removed.
+def reserved_folder(path: str | Path, *, force: bool) -> Iterator[None]:
+    """Refuse a folder that cannot be written to, and keep other runs from writing to it during the block.
 
     Args:
-        path: of the final folder; its parents are created if they are missing.
-        force: replace earlier files in an existing folder instead of refusing a folder that is not empty.
-        own: names of files that an earlier run of the same kind may have left; the last one is replaced last.
+        path: of the folder; its parents are created if they are missing, and removed at the end if they are empty.
+        force: whether a folder that is not empty may be replaced.
     """
     final = Path(path)
     check_folder(final, force=force)
-    place = final.absolute()
+    place = _real(final)
     made = _make_folder(place.parent)
-    temporary = place.with_name(f"{_prefix()}{place.name}")
     try:
-        temporary.mkdir()
-        yield temporary
-        if final.exists():  # even an empty folder may be the working directory of a process, so it is kept
-            _refill(temporary, final, own)
-        else:
-            temporary.replace(place)
-    except BaseException as error:
-        shutil.rmtree(temporary, ignore_errors=True)
+        with sole(place) as locked:
+            _remove_leftovers(place, locked=locked)
+            check_folder(final, force=force)  # another run may just have finished
+            yield
+    finally:
         _remove_empty(made)
-        if isinstance(error, OSError):
-            raise FileError(f"{final}: cannot be written ({error.strerror or error}).") from error
-        raise
+
+
+@contextmanager
+def atomic_folder(path: str | Path, *, force: bool = False, own: Sequence[str] = ()) -> Iterator[Path]:
+    """Yield a temporary folder to write into, which becomes `path` if the block succeeds and is removed if it fails.
+
+    A folder that exists already is replaced as a whole, by one exchange of names where the system has it; the files
+    that others put into it are taken over.
+
+    Args:
+        path: of the final folder; its parents are created if they are missing.
+        force: replace an existing folder instead of refusing one that is not empty.
+        own: names of files that an earlier run of the same kind may have left, which are not taken over; the last one
+            marks a complete folder.
+    """
+    final = Path(path)
+    place = _real(final)
+    temporary = place.with_name(f"{_prefix()}{place.name}")
+    with reserved_folder(final, force=force):
+        try:
+            temporary.mkdir()
+            yield temporary
+            replace_folder(temporary, place, own)
+        except BaseException as error:
+            shutil.rmtree(temporary, ignore_errors=True)
+            if isinstance(error, OSError):
+                raise FileError(f"{final}: cannot be written ({error.strerror or error}).") from error
+            raise
 
 
 def check_free(path: str | Path, *, force: bool) -> None:
@@ -150,15 +178,27 @@ def _remove_empty(folders: Sequence[Path]) -> None:
             folder.rmdir()
 
 
-def _refill(source: Path, target: Path, own: Sequence[str]) -> None:
-    rank = {name: number for number, name in enumerate(own)}
-    written = sorted(source.iterdir(), key=lambda entry: rank.get(entry.name, -1))
-    for name in own:
-        if not (source / name).exists() and (target / name).is_file():
-            (target / name).unlink()
-    for entry in written:
-        goal = target / entry.name
-        if goal.is_dir() and not goal.is_symlink():
-            shutil.rmtree(goal)
-        entry.replace(goal)
-    source.rmdir()
+def _real(path: Path) -> Path:
+    """Where a folder is; a link to it is followed, so that what is replaced is the folder and not the link."""
+    return path.resolve() if path.is_symlink() else path.absolute()
+
+
+def _remove_leftovers(place: Path, *, locked: bool) -> None:
+    """Remove temporary files and folders of runs that were killed, and put back a folder that one had set aside.
+
+    Args:
+        place: the final file or folder.
+        locked: nobody else writes it, so that what is left is of nobody; otherwise only what is a day old is removed.
+    """
+    left = re.compile(rf"\.[0-9a-f]{{8}}-(?P<old>old-)?{re.escape(place.name)}")
+    with suppress(OSError):
+        for entry in list(place.parent.iterdir()):
+            found = left.fullmatch(entry.name)
+            if found is None or not (locked or time.time() - entry.lstat().st_mtime > _ABANDONED_SECONDS):
+                continue
+            if found["old"] and not place.exists():
+                entry.replace(place)
+            elif entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry, ignore_errors=True)
+            else:
+                entry.unlink(missing_ok=True)

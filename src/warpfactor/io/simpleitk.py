@@ -17,6 +17,7 @@ from warpfactor.io.voxels import Array, FileHeader, Volumes, VoxelSource
 
 FIELD_SUFFIXES: tuple[str, ...] = (".nrrd", ".mha", ".mhd")
 
+_LOSSY = (".jpg", ".jpeg")
 _PHOTO_SUFFIXES = (".png", ".bmp")  # formats with an alpha channel
 _PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp")  # formats that hold one plane of unsigned integers
 _LARGEST_ROUNDING = 0.02  # share of the intensity range that rounding to integers may change
@@ -67,6 +68,8 @@ def write(source: VoxelSource, path: Path, *, force: bool) -> None:
                 sitk.WriteImage(image, str(temporary), useCompression=True)
         except RuntimeError as error:
             raise cannot_write(path, temporary, error) from error
+        if not _holds(temporary, image):
+            raise FileError(f"{path}: could not be written completely; is the disk full?")
 
 
 def is_picture(path: str | Path) -> bool:
@@ -98,6 +101,23 @@ def cannot_write(path: Path, temporary: Path, error: Exception) -> FileError:
             f"{path}: cannot be written, no image format has this suffix; use .nii.gz, .nrrd, .mha or .tif."
         )
     return FileError(f"{path}: cannot be written ({reason}).")
+
+
+def _holds(path: Path, image: Any) -> bool:
+    """Whether a file that was just written can be read, with the voxels of the image: some writers of ITK do not notice
+    that a disk is full.
+    """
+    try:
+        if path.suffix.lower() in _LOSSY:
+            check_image(path)
+            return True
+        with itk.files:
+            found = sitk.ReadImage(str(path))
+    except (FileError, *_FAILURES):
+        return False
+    equal_nan = image.GetPixelID() in (sitk.sitkFloat32, sitk.sitkFloat64)
+    written, wanted = (sitk.GetArrayViewFromImage(each) for each in (found, image))
+    return np.array_equal(written, wanted, equal_nan=equal_nan)
 
 
 def _reader(path: Path) -> Any:

@@ -256,6 +256,8 @@ def _write_composite(transform: Transform, path: Path, *, force: bool) -> None:
     # HDF5 crashes the process when the disk is full, so the free space is checked beforehand.
     with atomic_path(path, force=force, need_bytes=8 * transform.ndim * voxels + (1 << 16)) as temporary:
         _write_itk(_composite(transform), temporary, path)
+        if temporary.stat().st_size < 8 * transform.ndim * voxels:
+            raise FileError(f"{path}: could not be written completely; is the disk full?")
 
 
 def _write_itk(transform: Any, temporary: Path, path: Path) -> None:

@@ -14,6 +14,7 @@ import torch
 
 from warpfactor import __version__
 from warpfactor.errors import InputError
+from warpfactor.processes import is_forked
 
 _PACKAGES = ("torch", "numba", "numpy", "SimpleITK")
 
@@ -46,7 +47,8 @@ def limited_threads(threads: int | None) -> Iterator[int]:
     try:
         if threads is not None:
             numba.set_num_threads(min(threads, most))
-            torch.set_num_threads(min(threads, most))
+            if not is_forked():  # a forked child has no more than one of PyTorch's threads
+                torch.set_num_threads(min(threads, most))
         yield numba.get_num_threads()
     finally:
         numba.set_num_threads(before)

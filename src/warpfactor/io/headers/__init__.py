@@ -47,11 +47,11 @@ def check_image(path: Path) -> str:
         The name of the ITK class that reads it, empty if ITK may choose.
     """
     known = next((entry for entry in CHECKED if path.name.lower().endswith(entry.suffixes)), None)
+    if not path.is_file() and not path.is_dir():  # a pipe or a device would block
+        raise FileError(f"{path}: is not a regular file; give the name of a file.")
     if path.is_dir() or known is None:
         try_image(path)
         return ""
-    if not path.is_file():  # a pipe or a device would block
-        raise FileError(f"{path}: is not a regular file; give the name of a file.")
     try:
         known.check(path)
     except InputError as error:

@@ -22,6 +22,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from warpfactor.kernels.numba._compile.digest import IMPORTED, source_digest, so
 SUFFIX = ".kernel"
 OUTDATED_SECONDS = 7 * 24 * 3600  # age at which files of other sources are removed; two checkouts may share a folder
 NUMBA_HAS_OUR_HOOKS = hasattr(CompileResult, "_reduce") and hasattr(CompileResult, "_rebuild")
+_UNFINISHED, _ABANDONED_SECONDS = "unfinished-", 600
 _CHECKSUM = hashlib.sha256().digest_size
 _package_folder = Path(__file__).parent / "__pycache__"
 
@@ -59,7 +61,7 @@ class KernelCache:
         rtsys.initialize(target)
         name = self._file_name(signature, target.codegen())
         for folder in folders():
-            payload = _read(folder / name)
+            payload = _read(folder / name) if _is_trusted(folder) else None
             if payload is not None:
                 return CompileResult._rebuild(target, *pickle.loads(payload))
         return None
@@ -77,7 +79,7 @@ class KernelCache:
         # An environment without constants is never used, and loading one imports the compiler (a quarter of a second).
         payload = dumps((*parts, tuple(each for each in environments if each.consts)))
         name = self._file_name(signature, compiled.codegen)
-        if not any(_write(folder / name, payload) for folder in folders()):
+        if not any(_is_trusted(folder) and _write(folder / name, payload) for folder in folders()):
             _warn_that_nothing_is_stored()
 
     def flush(self) -> None:
@@ -138,9 +140,12 @@ def holdings() -> dict[Path, int]:
 
 
 def _read(path: Path) -> bytes | None:
-    """The payload that `_write` has written; None if the file is absent or damaged."""
+    """The payload that `_write` has written; None if the file is absent, damaged or not trusted."""
     try:
-        content = path.read_bytes()
+        with path.open("rb") as stream:
+            if not _is_ours(os.fstat(stream.fileno()), path):
+                return None
+            content = stream.read()
     except OSError:
         return None
     checksum, payload = content[:_CHECKSUM], content[_CHECKSUM:]
@@ -150,8 +155,8 @@ def _read(path: Path) -> bytes | None:
 def _write(path: Path, payload: bytes) -> bool:
     """Write checksum and payload to a temporary file and rename it; returns whether that was possible."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent)
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)  # only the user writes, whatever the umask
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=_UNFINISHED)
     except OSError:
         return False
     temporary = Path(name)
@@ -164,6 +169,7 @@ def _write(path: Path, payload: bytes) -> bool:
         temporary.unlink(missing_ok=True)
         return False
     _remove_outdated(path)
+    _remove_abandoned(path.parent)
     return True
 
 
@@ -176,6 +182,48 @@ def _remove_outdated(path: Path) -> None:
                 other.unlink()
         except OSError:  # another process has removed it
             continue
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Remove what processes left that were killed while they wrote; nobody writes for that long."""
+    for other in folder.glob(f"{_UNFINISHED}*"):
+        with suppress(OSError):  # another process has removed it
+            if time.time() - other.stat().st_mtime > _ABANDONED_SECONDS:
+                other.unlink()
+
+
+def _is_trusted(folder: Path) -> bool:
+    """Whether only this user and the superuser can have put files into a folder; one that is absent will be made so.
+
+    Compiled kernels are code. Whoever can write to their folder could have it run by this user.
+    """
+    try:
+        found = folder.lstat()
+    except OSError:
+        return True
+    return _is_ours(found, folder)
+
+
+def _is_ours(found: os.stat_result, path: Path) -> bool:
+    """Whether a file or folder belongs to this user or the superuser and nobody else can write to it; else warn."""
+    if not hasattr(os, "getuid"):  # on Windows the user's cache is private
+        return True
+    if found.st_uid not in (os.getuid(), 0):
+        _warn_of_stranger(path, f"belongs to another user ({found.st_uid})")
+        return False
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        _warn_of_stranger(path, f"can be written by other users (mode {stat.S_IMODE(found.st_mode):o})")
+        return False
+    return True
+
+
+@functools.cache
+def _warn_of_stranger(path: Path, reason: str) -> None:
+    warnings.warn(
+        f"{path}: {reason}, so no compiled kernel is loaded from there; remove it, or make it yours alone.",
+        UserWarning,
+        stacklevel=2,
+    )
 
 
 def _is_writable(folder: Path) -> bool:

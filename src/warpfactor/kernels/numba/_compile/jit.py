@@ -13,8 +13,10 @@ from typing import Any, ParamSpec, TypeVar
 import numba
 from numba import njit
 
+from warpfactor.errors import InputError
 from warpfactor.kernels.numba._compile.cache import cached
 from warpfactor.kernels.numba._compile.whole import ALLOCATING_PART, KERNEL, PART
+from warpfactor.processes import renew_after_fork
 
 # OpenMP's threads spin at the end of every parallel loop. On a machine that has anything else to do this costs a time
 # slice of the scheduler: at 80x96x80 with one other busy process, a form of LNCC with two loops per plane took 1430 ns
@@ -23,6 +25,7 @@ _config: Any = numba.config
 if _config.THREADING_LAYER == "default":
     _config.THREADING_LAYER = "workqueue"
 _work_queue = threading.RLock()  # the work queue serves one caller at a time
+renew_after_fork(_work_queue)
 
 FAST_MATH = {"contract", "nsz", "arcp", "reassoc", "afn"}
 OPTIONS: Any = {"fastmath": FAST_MATH, "error_model": "numpy", "nogil": True}
@@ -52,6 +55,14 @@ def exclusive(kernel: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(kernel)
     def entered(*args: P.args, **kwargs: P.kwargs) -> R:
         with _work_queue:
-            return kernel(*args, **kwargs)
+            try:
+                return kernel(*args, **kwargs)
+            except ValueError as error:
+                if "threading layer" not in str(error):
+                    raise
+                raise InputError(
+                    f"Numba cannot use the threading layer {_config.THREADING_LAYER!r} that NUMBA_THREADING_LAYER asks "
+                    "for; install it, or unset that variable."
+                ) from error
 
     return entered
