@@ -6,18 +6,23 @@ Names are loaded when they are first used, so that importing the package costs n
 from __future__ import annotations
 
 import importlib
+import logging
 from typing import TYPE_CHECKING
 
 __version__ = "0.2.0"
 
+logging.getLogger(__name__).addHandler(logging.NullHandler())  # messages go where the program wants them
+
 _SOURCES = {
     "Affine": "geometry.transform",
+    "Cancelled": "errors",
     "Bending": "terms",
     "Chain": "geometry.transform",
     "Companions": "registration.companions",
     "Custom": "terms",
     "Deformable": "stages.settings",
     "FileError": "errors",
+    "FolderInUseError": "errors",
     "Grid": "geometry.grid",
     "Image": "geometry.image",
     "ImagePair": "registration.guides",
@@ -31,6 +36,7 @@ _SOURCES = {
     "MIND": "terms",
     "MSE": "terms",
     "Notice": "errors",
+    "OutOfMemoryError": "errors",
     "Recipe": "recipebook.recipe",
     "Registration": "registration.result",
     "VolumeChange": "terms",
@@ -65,7 +71,15 @@ if TYPE_CHECKING:
     from warpfactor import cohort, io, kernels, measure, optim, phantom
     from warpfactor import measure as quality
     from warpfactor.cohort import template
-    from warpfactor.errors import FileError, InputError, Notice, WarpfactorError
+    from warpfactor.errors import (
+        Cancelled,
+        FileError,
+        FolderInUseError,
+        InputError,
+        Notice,
+        OutOfMemoryError,
+        WarpfactorError,
+    )
     from warpfactor.geometry.grid import Grid
     from warpfactor.geometry.image import Image
     from warpfactor.geometry.transform import Affine, Chain, Warp
@@ -91,11 +105,13 @@ __all__ = [
     "MSE",
     "Affine",
     "Bending",
+    "Cancelled",
     "Chain",
     "Companions",
     "Custom",
     "Deformable",
     "FileError",
+    "FolderInUseError",
     "Grid",
     "Image",
     "ImagePair",
@@ -105,6 +121,7 @@ __all__ = [
     "LinearSettings",
     "Linearization",
     "Notice",
+    "OutOfMemoryError",
     "Recipe",
     "Registration",
     "VolumeChange",

@@ -8,15 +8,45 @@ from typing import Any
 
 
 class WarpfactorError(Exception):
-    """Base class of errors caused by the input. Each message names the file or value, the problem and a remedy."""
+    """Base class of errors that are not errors of this package.
+
+    Each message names the file or value, the problem and a remedy.
+
+    Attributes:
+        code: which kind of error it is; programs go by this, people by the message.
+    """
+
+    code = "error"
 
 
 class InputError(WarpfactorError):
     """An image, mask, transform or parameter that cannot be used."""
 
+    code = "input"
+
 
 class FileError(WarpfactorError):
     """A file or folder that cannot be read or written."""
+
+    code = "file"
+
+
+class FolderInUseError(FileError):
+    """A file or folder that another run is writing."""
+
+    code = "in_use"
+
+
+class OutOfMemoryError(WarpfactorError, MemoryError):
+    """Work that needs more memory than there is."""
+
+    code = "memory"
+
+
+class Cancelled(WarpfactorError):  # noqa: N818 - nothing went wrong
+    """Raise it in `progress` or `on_read` to end a registration without a result."""
+
+    code = "cancelled"
 
 
 @dataclass(frozen=True)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from warpfactor.errors import InputError
+from warpfactor.errors import OutOfMemoryError
 
 _MEMINFO = Path("/proc/meminfo")
 _GROUP = Path("/proc/self/cgroup")
 _GROUPS = Path("/sys/fs/cgroup")
 _MB = 1 << 20
+_SIGNS = ("can't allocate memory", "out of memory", "not enough memory")  # how PyTorch says so
 
 
 def available_bytes() -> int | None:
@@ -24,7 +27,7 @@ def available_bytes() -> int | None:
 
 
 def check_memory(needed_bytes: int, what: str, *, remedy: str) -> None:
-    """Raise an InputError if more memory is needed than there is.
+    """Raise an OutOfMemoryError if more memory is needed than there is.
 
     Args:
         needed_bytes: an estimate from below.
@@ -33,9 +36,27 @@ def check_memory(needed_bytes: int, what: str, *, remedy: str) -> None:
     """
     available = available_bytes()
     if available is not None and needed_bytes > available:
-        raise InputError(
+        raise OutOfMemoryError(
             f"{what} needs about {_shown(needed_bytes)} of memory and {_shown(available)} are available; {remedy}."
         )
+
+
+@contextmanager
+def memory_errors(remedy: str) -> Iterator[None]:
+    """Turn every way in which memory can run out inside the block into an OutOfMemoryError.
+
+    PyTorch raises a RuntimeError, whose message names lines of its source.
+    """
+    try:
+        yield
+    except OutOfMemoryError:
+        raise
+    except MemoryError as error:
+        raise OutOfMemoryError(f"Out of memory; {remedy}.") from error
+    except RuntimeError as error:
+        if not any(sign in str(error) for sign in _SIGNS):
+            raise
+        raise OutOfMemoryError(f"Out of memory; {remedy}.") from error
 
 
 def _shown(count: int) -> str:

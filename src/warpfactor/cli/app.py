@@ -43,6 +43,7 @@ from warpfactor.cli import (
 )
 from warpfactor.cli.options import Command
 from warpfactor.errors import WarpfactorError
+from warpfactor.memory import memory_errors
 
 INPUT_ERROR, INTERNAL_ERROR, INTERRUPTED, TERMINATED = 2, 1, 130, 143
 # Imports create some 400 000 objects that stay alive, and scanning them for garbage at Python's default rate takes half
@@ -58,7 +59,8 @@ class CommandGroup(TyperGroup):
             warnings.filterwarnings("always", category=UserWarning, module=r"warpfactor\.")
             warnings.showwarning = _show_warning
             try:
-                return super().invoke(ctx)
+                with memory_errors(wording.LESS_MEMORY):
+                    return super().invoke(ctx)
             except WarpfactorError as error:
                 _fail(str(error), INPUT_ERROR)
             except KeyboardInterrupt:
@@ -67,8 +69,6 @@ class CommandGroup(TyperGroup):
                 if error.code == TERMINATED:
                     _fail(wording.TERMINATED, TERMINATED)
                 raise
-            except MemoryError:
-                _fail(wording.OUT_OF_MEMORY, INPUT_ERROR)
 
 
 app = typer.Typer(

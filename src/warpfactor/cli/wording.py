@@ -21,7 +21,7 @@ STOPPING = "Stopping after this iteration, then writing the best result so far. 
 COMPLETE = "The registration was complete when the signal arrived; the whole result was written."
 INTERRUPTED = "Interrupted; nothing was written."
 TERMINATED = "Terminated; nothing was written."
-OUT_OF_MEMORY = "Out of memory; crop the images to the region of interest, or resample them to a coarser spacing."
+LESS_MEMORY = "crop the images to the region of interest, or resample them to a coarser spacing"
 OUR_ERROR = "This is an error of warpfactor; please report it with the output of `warpfactor info`."
 
 MICROSCOPIC_MM = 0.03  # voxels smaller than this have lengths in micrometres

@@ -5,6 +5,7 @@ They are written under a temporary name beside their final place, and renamed at
 
 from __future__ import annotations
 
+import logging
 import re
 import secrets
 import shutil
@@ -17,6 +18,7 @@ from warpfactor.errors import FileError
 from warpfactor.io.claims import sole
 from warpfactor.io.exchange import replace_folder
 
+_log = logging.getLogger(__name__)
 _ABANDONED_SECONDS = 24 * 3600
 
 
@@ -196,6 +198,7 @@ def _remove_leftovers(place: Path, *, locked: bool) -> None:
             found = left.fullmatch(entry.name)
             if found is None or not (locked or time.time() - entry.lstat().st_mtime > _ABANDONED_SECONDS):
                 continue
+            _log.info("%s was left by a run that was killed", entry)
             if found["old"] and not place.exists():
                 entry.replace(place)
             elif entry.is_dir() and not entry.is_symlink():

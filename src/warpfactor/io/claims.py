@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from warpfactor.errors import FileError
+from warpfactor.errors import FolderInUseError
 from warpfactor.processes import renew_after_fork
 
 _POLL_SECONDS = 0.2  # while waiting for work that another process does
@@ -64,7 +64,7 @@ def sole(what: Path) -> Iterator[bool]:
         else:
             descriptor = None if holder is not None else _take(place)
             if descriptor is None:
-                raise FileError(f"{what}: another run is writing there; wait for it, or choose another name.")
+                raise FolderInUseError(f"{what}: another run is writing there; wait for it, or choose another name.")
             _held[place] = threading.get_ident()
     try:
         yield descriptor != _NO_LOCKS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ _ADAPTERS: dict[str, Callable[..., Image]] = {
     "nibabel": Image.from_nibabel,
     "ants": Image.from_ants,
 }
+_log = logging.getLogger(__name__)
 _INT32 = torch.iinfo(torch.int32)
 _WRITTEN_AS = {"b1": "u1", "f2": "f4"}  # types that no image format holds
 
@@ -203,6 +205,7 @@ def _fits(data: Tensor, dtype: np.dtype[Any]) -> bool:
 
 def _read(path: Path) -> Volumes:
     """The content of a file; FileError, with the name of the file, for everything that can be wrong with it."""
+    _log.debug("reading %s", path)
     try:
         return find_format(path).read(path)
     except InputError as error:

@@ -351,7 +351,9 @@ def _read_voxels(path: Path, stream: BinaryIO, header: _Header, layout: _Layout)
     offset = _data_offset(path, header)
     needed = math.prod(layout.shape) * stored.itemsize
     _check_size(path, offset + needed)
-    check_memory(math.prod(layout.shape) * colours * kind.itemsize, "It", remedy="crop it, or correct its header")
+    check_memory(
+        math.prod(layout.shape) * colours * kind.itemsize, f"{path}: It", remedy="crop it, or correct its header"
+    )
     stream.seek(offset)
     flat = np.empty(math.prod(layout.shape) * colours, kind)
     for start in range(0, len(flat), _CHUNK_VOXELS):

@@ -17,7 +17,7 @@ from warpfactor.io.voxels import Array, FileHeader, Volumes, VoxelSource
 
 FIELD_SUFFIXES: tuple[str, ...] = (".nrrd", ".mha", ".mhd")
 
-_LOSSY = (".jpg", ".jpeg")
+_ALTERED = (".jpg", ".jpeg", ".bmp")  # formats that give other numbers back, or three channels of one
 _PHOTO_SUFFIXES = (".png", ".bmp")  # formats with an alpha channel
 _PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp")  # formats that hold one plane of unsigned integers
 _LARGEST_ROUNDING = 0.02  # share of the intensity range that rounding to integers may change
@@ -108,7 +108,7 @@ def _holds(path: Path, image: Any) -> bool:
     that a disk is full.
     """
     try:
-        if path.suffix.lower() in _LOSSY:
+        if path.suffix.lower() in _ALTERED:
             check_image(path)
             return True
         with itk.files:

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from warpfactor.errors import FileError, InputError
+from warpfactor.errors import FileError, InputError, OutOfMemoryError
 from warpfactor.geometry import itk
 from warpfactor.geometry.grid import Grid
 from warpfactor.geometry.itk import sitk
@@ -83,7 +83,7 @@ def _opened(path: Path) -> Iterator[Any]:
         check(path)
         with tifffile.TiffFile(path) as file:
             yield file
-    except FileError:
+    except (FileError, OutOfMemoryError):
         raise
     except Exception as error:  # a damaged tag can raise anything in its reader
         reason = " ".join(str(error).split())[:160].rstrip(".") or type(error).__name__
@@ -107,7 +107,7 @@ def _series(path: Path, file: Any) -> Any:
 
 def _check_pages(path: Path, series: Any) -> None:
     """Raise a FileError if the file ends before its pixels do: their reader would leave the rest at zero."""
-    check_memory(int(series.nbytes), "It", remedy="crop it, or check the program that wrote it")
+    check_memory(int(series.nbytes), f"{path}: It", remedy="crop it, or check the program that wrote it")
     size = path.stat().st_size
     for page in series.pages:
         if page is None:  # a plane that the file leaves out

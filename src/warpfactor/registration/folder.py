@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
 import warnings
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from warpfactor.show.report import Report
 
 # All files that a result folder may contain from an earlier run; result.json marks a complete folder and comes last.
+_log = logging.getLogger(__name__)
 OWN = (WARPED, WARPED_LABELS, ANTS_AFFINE, ANTS_WARP, ANTS_INVERSE_WARP, REPORT, RESULT)
 
 
@@ -75,6 +77,7 @@ def save_result(
         clock.lap("write")
         entries = _merged(entries_of(clock.result), added)
         (place / RESULT).write_text(json_text(entries), encoding="utf-8")
+    _log.info("wrote the result into %s", folder)
     return Path(folder)
 
 

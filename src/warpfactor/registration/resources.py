@@ -40,7 +40,7 @@ class Clock:
 @contextmanager
 def limited_threads(threads: int | None) -> Iterator[int]:
     """Limit the number of threads inside the block to `threads`, and yield the number in use."""
-    before, before_torch = numba.get_num_threads(), torch.get_num_threads()
+    before, before_torch = _numba_threads(), torch.get_num_threads()
     most: int = vars(numba.config)["NUMBA_NUM_THREADS"]
     if threads is not None and threads < 1:
         raise InputError(f"{threads} threads cannot be used; give a number of at least 1.")
@@ -53,6 +53,18 @@ def limited_threads(threads: int | None) -> Iterator[int]:
     finally:
         numba.set_num_threads(before)
         torch.set_num_threads(before_torch)
+
+
+def _numba_threads() -> int:
+    """The number of Numba's threads, which this starts; InputError if the layer that was asked for is absent."""
+    try:
+        return int(numba.get_num_threads())
+    except ValueError as error:
+        layer: str = vars(numba.config)["THREADING_LAYER"]
+        raise InputError(
+            f"Numba cannot use the threading layer {layer!r} that NUMBA_THREADING_LAYER asks for; install it, or unset "
+            "that variable."
+        ) from error
 
 
 @contextmanager

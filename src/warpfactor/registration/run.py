@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, replace
@@ -22,6 +23,7 @@ from warpfactor.kernels.buffers import give_back_memory
 from warpfactor.kernels.ops import Ops
 from warpfactor.measure.displacement import residual_figures
 from warpfactor.measure.regularity import measure
+from warpfactor.memory import memory_errors
 from warpfactor.recipebook.files import recipe as find_recipe
 from warpfactor.recipebook.recipe import Recipe
 from warpfactor.registration.apply import outside_values, resample_channels
@@ -39,6 +41,7 @@ from warpfactor.registration.inputs import (
 )
 from warpfactor.registration.resources import Clock, checked_device, limited_threads, peak_memory_mb, seeded, versions
 from warpfactor.registration.result import Registration, RunInfo
+from warpfactor.registration.room import REMEDY, check_room
 from warpfactor.scene.contrasts import same_contrast
 from warpfactor.scene.missing import Gap, Lookout, gap_shares, without_background, without_gaps
 from warpfactor.scene.object import shown
@@ -51,6 +54,8 @@ from warpfactor.stages.linear.both import run_linear_both_ways
 from warpfactor.stages.linear.stage import LinearSettings, run_linear
 from warpfactor.stages.stage import Ending, Progress, Stage, Watch
 from warpfactor.terms import Weighted
+
+_log = logging.getLogger(__name__)
 
 
 def register(  # noqa: PLR0913 - the one function that takes every choice; all but the images have defaults
@@ -107,7 +112,8 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
         seed: seed of random numbers; only losses of your own can draw any.
         on_read: called with the images and masks once they are read, before anything is computed. It can refuse them
             by raising an error, for instance because label maps do not belong to them.
-        progress: called with an Event after every iteration.
+        progress: called with an Event after every iteration, in the thread that called `register`. An exception that it
+            raises, such as Cancelled, ends the run and comes out of `register`.
         stop: a threading.Event. Set it from another thread or a signal handler to end the run after the current
             iteration; the best result so far is returned, with `interrupted` set.
 
@@ -125,11 +131,14 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
     choice = kernels.choose(place, backend)
     warn_of(unverified(place, choice.name))
     wanted = _Wanted((fixed_spacing_mm, moving_spacing_mm), (fixed_channels, moving_channels), threads)
-    images = _read(fixed, moving, fixed_mask, moving_mask, wanted)
+    with memory_errors(REMEDY):
+        images = _read(fixed, moving, fixed_mask, moving_mask, wanted)
     if initial is None:
         check_lengths(images)
     if on_read is not None:
         on_read(images)
+    if place.type == "cpu":
+        check_room(images, chosen)
     if chosen.deformable is not None:
         check_weights(chosen.deformable.channel_weights, images)
         chosen = chosen.for_grid(working_grid(chosen.deformable, images.fixed.grid, images.moving.grid))
@@ -142,8 +151,9 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
     sources = _paths(fixed=fixed, moving=moving, fixed_mask=fixed_mask, moving_mask=moving_mask)
     del fixed, moving, fixed_mask, moving_mask, initial  # the images are held once, by `images`
     clock.lap("read")
-    with limited_threads(threads) as used, seeded(seed):
+    with memory_errors(REMEDY), limited_threads(threads) as used, seeded(seed):
         run = _Run(ops, choice.name, place, used, seed, clock, progress, stop)
+        run.log_start(images, chosen)
         scene = _prepare(images, chosen, run)
         found = _run_stages(scene, chosen, start, led, run)
         del scene, start
@@ -163,6 +173,12 @@ class _Run:
     clock: Clock
     progress: Progress | None
     stop: StopEvent | None
+
+    def log_start(self, images: Images, recipe: Recipe) -> None:
+        """Say what is registered, and how."""
+        names = (images.moving.name, images.moving.grid.summary, images.fixed.name, images.fixed.grid.summary)
+        _log.info("registering %s (%s) to %s (%s)", *names)
+        _log.info("recipe %s, backend %s on %s, %d threads", recipe.name, self.backend, self.device, self.threads)
 
     def watch(self) -> Watch:
         """A watch for the next stage."""
@@ -309,6 +325,7 @@ def _run_stages(scene: Scene, recipe: Recipe, start: Initial, led: _Led, run: _R
             watch=run.watch(),
         )
         displacement, stages = warped.displacement, (*stages, warped.stage)
+        _log_stage(warped.stage)
         run.clock.lap("deformable")
     return _Found(
         recipe=recipe,
@@ -363,10 +380,16 @@ def _run_linear_stages(scene: Scene, settings: Sequence[LinearSettings], start: 
         find = run_linear_both_ways if each.symmetric else run_linear
         matrix, stage = find(scene, each, ops=run.ops, start=matrix, watch=run.watch())
         stages.append(stage)
+        _log_stage(stage)
         run.clock.lap(stage.name)
         if stage.interrupted:
             break
     return _Aligned(np.eye(4) if matrix is None else matrix, tuple(stages))
+
+
+def _log_stage(stage: Stage) -> None:
+    ended = (stage.name, stage.metric, stage.change(4), stage.ending.value, len(stage.history), stage.seconds)
+    _log.info("%s: %s cost %s, %s after %d iterations and %.1f s", *ended)
 
 
 def _finish(images: Images, found: _Found, run: _Run, outside: float | None) -> Registration:

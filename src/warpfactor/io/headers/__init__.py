@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from warpfactor.errors import FileError, InputError
+from warpfactor.errors import FileError, InputError, OutOfMemoryError
 from warpfactor.io.headers import metaimage, nrrd, pictures
 from warpfactor.io.headers.trial import try_image
 
@@ -56,6 +56,8 @@ def check_image(path: Path) -> str:
         known.check(path)
     except InputError as error:
         raise FileError(f"{path}: cannot be read as an image ({str(error).rstrip('.')}).") from error
+    except OutOfMemoryError as error:
+        raise OutOfMemoryError(f"{path}: {error}") from error
     except OSError as error:
         raise FileError(f"{path}: cannot be read ({error.strerror or error}); check its permissions.") from error
     return known.reader

@@ -6,10 +6,10 @@ import math
 from pathlib import Path
 from typing import BinaryIO
 
-from warpfactor.errors import InputError
 from warpfactor.io.headers.payload import (
     MOST_AXES,
     TRUNCATED,
+    DamageError,
     check_deflated,
     check_need,
     check_sizes,
@@ -33,7 +33,7 @@ _VALUES = {"true": True, "1": True, "t": True, "false": False, "0": False, "f": 
 
 
 def check(path: Path) -> None:
-    """Raise an InputError if the file is damaged."""
+    """Raise a DamageError if the file is damaged."""
     with path.open("rb") as stream:
         entries = _entries(stream)
         needed = _needed_bytes(entries)
@@ -47,7 +47,7 @@ def check(path: Path) -> None:
         return
     voxels = path.parent / where
     if not voxels.is_file():
-        raise InputError(f"its voxels are to be in {where}, which is no file; copy that file as well")
+        raise DamageError(f"its voxels are to be in {where}, which is no file; copy that file as well")
     with voxels.open("rb") as stream:
         _check_voxels(voxels, stream, entries, needed)
 
@@ -57,25 +57,25 @@ def _entries(stream: BinaryIO) -> dict[str, str]:
     for line in header_lines(stream):
         key, equals, value = line.partition("=")
         if not equals and line.strip():
-            raise InputError("it is not a MetaImage although its name says so; check the program that wrote it")
+            raise DamageError("it is not a MetaImage although its name says so; check the program that wrote it")
         entries[key.strip()] = value.strip()
         if key.strip() == "ElementDataFile":
             return entries
-    raise InputError(TRUNCATED if "NDims" in entries else "it is not a MetaImage although its name says so")
+    raise DamageError(TRUNCATED if "NDims" in entries else "it is not a MetaImage although its name says so")
 
 
 def _needed_bytes(entries: dict[str, str]) -> int:
-    """The number of bytes of the voxels; InputError for entries that cannot be."""
+    """The number of bytes of the voxels; DamageError for entries that cannot be."""
     axes = whole_numbers(entries.get("NDims", ""), "NDims", 1)[0]
     if not 2 <= axes <= MOST_AXES:
-        raise InputError(f"its entry NDims is {axes}; an image has 2 or 3 dimensions and a series 4")
+        raise DamageError(f"its entry NDims is {axes}; an image has 2 or 3 dimensions and a series 4")
     sizes = whole_numbers(entries.get("DimSize", ""), "DimSize", axes)
     check_sizes(sizes, "DimSize")
     channels = whole_numbers(entries.get("ElementNumberOfChannels", "1"), "ElementNumberOfChannels", 1)
     check_sizes(channels, "ElementNumberOfChannels")
     kind = entries.get("ElementType", "")
     if kind not in BYTES:
-        raise InputError(f"its entry ElementType is {kind[:40]!r}, which is no number type; correct the header")
+        raise DamageError(f"its entry ElementType is {kind[:40]!r}, which is no number type; correct the header")
     _check_geometry(entries, axes)
     return math.prod(sizes) * channels[0] * BYTES[kind]
 
@@ -88,14 +88,14 @@ def _check_geometry(entries: dict[str, str], axes: int) -> None:
 
 
 def _check_voxels(path: Path, stream: BinaryIO, entries: dict[str, str], needed: int) -> None:
-    """Raise an InputError if the voxels that follow are too few or damaged."""
+    """Raise a DamageError if the voxels that follow are too few or damaged."""
     skipped = whole_numbers(entries.get("HeaderSize", "0"), "HeaderSize", 1)[0]
     if skipped > 0:
         stream.seek(skipped)
     elif skipped == -1:  # the voxels are the last bytes of the file
         stream.seek(max(0, path.stat().st_size - needed))
     elif skipped:
-        raise InputError(f"its entry HeaderSize is {skipped}; correct the header")
+        raise DamageError(f"its entry HeaderSize is {skipped}; correct the header")
     if not _is_true(entries, "BinaryData", default=False):
         _check_text(stream, math.prod(whole_numbers(entries["DimSize"], "DimSize")))
     elif _is_true(entries, "CompressedData", default=False):
@@ -103,7 +103,7 @@ def _check_voxels(path: Path, stream: BinaryIO, entries: dict[str, str], needed:
         limit = None if length is None else whole_numbers(length, "CompressedDataSize", 1)[0]
         check_deflated(stream, needed, gzip=False, limit=limit)
     elif remaining(path, stream) < needed:
-        raise InputError(TRUNCATED)
+        raise DamageError(TRUNCATED)
 
 
 def _is_true(entries: dict[str, str], name: str, *, default: bool) -> bool:
@@ -111,11 +111,11 @@ def _is_true(entries: dict[str, str], name: str, *, default: bool) -> bool:
     if text is None:
         return default
     if text.lower() not in _VALUES:
-        raise InputError(f"its entry {name} is {text[:40]!r} where True or False belongs; correct the header")
+        raise DamageError(f"its entry {name} is {text[:40]!r} where True or False belongs; correct the header")
     return _VALUES[text.lower()]
 
 
 def _check_text(stream: BinaryIO, voxels: int) -> None:
     found = finite_numbers(stream.read().decode("latin-1"), "ElementDataFile")
     if len(found) < voxels:
-        raise InputError(TRUNCATED)
+        raise DamageError(TRUNCATED)

@@ -7,10 +7,10 @@ import re
 from pathlib import Path
 from typing import BinaryIO
 
-from warpfactor.errors import InputError
 from warpfactor.io.headers.payload import (
     MOST_AXES,
     TRUNCATED,
+    DamageError,
     check_deflated,
     check_need,
     check_sizes,
@@ -37,14 +37,14 @@ _VECTOR = re.compile(r"\(([^()]*)\)")
 
 
 def check(path: Path) -> None:
-    """Raise an InputError if the file is damaged."""
+    """Raise a DamageError if the file is damaged."""
     with path.open("rb") as stream:
         entries, ended = _entries(stream)
         voxels, needed = _needed(entries)
         check_need(needed)
         apart = entries.get("data file", entries.get("datafile"))
         if apart is None and not ended:
-            raise InputError(TRUNCATED)
+            raise DamageError(TRUNCATED)
         if apart is None:
             _check_voxels(path, stream, entries, voxels, needed)
             return
@@ -53,7 +53,7 @@ def check(path: Path) -> None:
         return
     beside = path.parent / apart
     if not beside.is_file():
-        raise InputError(f"its voxels are to be in {apart}, which is no file; copy that file as well")
+        raise DamageError(f"its voxels are to be in {apart}, which is no file; copy that file as well")
     with beside.open("rb") as stream:
         _check_voxels(beside, stream, entries, voxels, needed)
 
@@ -62,7 +62,7 @@ def _entries(stream: BinaryIO) -> tuple[dict[str, str], bool]:
     """The fields of the header, and whether the empty line that ends it is there."""
     lines = header_lines(stream)
     if not next(lines, "").startswith("NRRD000"):
-        raise InputError("it is not an NRRD file although its name says so; check the program that wrote it")
+        raise DamageError("it is not an NRRD file although its name says so; check the program that wrote it")
     entries: dict[str, str] = {}
     for line in lines:
         if not line.strip():
@@ -74,15 +74,15 @@ def _entries(stream: BinaryIO) -> tuple[dict[str, str], bool]:
 
 
 def _needed(entries: dict[str, str]) -> tuple[int, int]:
-    """The number of values and of their bytes; InputError for entries that cannot be."""
+    """The number of values and of their bytes; DamageError for entries that cannot be."""
     axes = whole_numbers(entries.get("dimension", ""), "dimension", 1)[0]
     if not 2 <= axes <= MOST_AXES:
-        raise InputError(f"its entry dimension is {axes}; an image has 2 or 3 dimensions, with its channels up to 5")
+        raise DamageError(f"its entry dimension is {axes}; an image has 2 or 3 dimensions, with its channels up to 5")
     sizes = whole_numbers(entries.get("sizes", ""), "sizes", axes)
     check_sizes(sizes, "sizes")
     kind = " ".join(entries.get("type", "").lower().split())
     if kind not in BYTES:
-        raise InputError(f"its entry type is {kind[:40]!r}, which is no number type; correct the header")
+        raise DamageError(f"its entry type is {kind[:40]!r}, which is no number type; correct the header")
     _check_geometry(entries)
     return math.prod(sizes), math.prod(sizes) * BYTES[kind]
 
@@ -103,9 +103,9 @@ def _check_voxels(path: Path, stream: BinaryIO, entries: dict[str, str], voxels:
         check_deflated(stream, needed, gzip=True)
     elif encoding in _RAW:
         if remaining(path, stream) - max(0, skipped) < needed:
-            raise InputError(TRUNCATED)
+            raise DamageError(TRUNCATED)
     elif encoding in _TEXT:
         if len(finite_numbers(stream.read().decode("latin-1").replace(",", " "), "data")) < voxels:
-            raise InputError(TRUNCATED)
+            raise DamageError(TRUNCATED)
     else:
-        raise InputError(f"its encoding {encoding[:40]!r} cannot be checked; save it as raw or gzip")
+        raise DamageError(f"its encoding {encoding[:40]!r} cannot be checked; save it as raw or gzip")

@@ -12,6 +12,11 @@ from isal import isal_zlib
 from warpfactor.errors import InputError
 from warpfactor.memory import check_memory
 
+
+class DamageError(InputError):
+    """What is wrong with a file, as a part of the sentence that names it."""
+
+
 MOST_AXES = 5  # a series of vector images
 _CHUNK = 1 << 20
 _ZLIB, _GZIP = 15, 31  # window bits of the two kinds of deflate streams
@@ -20,7 +25,7 @@ TRUNCATED = "is truncated, it ends before the data that its header announces; co
 
 
 def header_lines(stream: BinaryIO, *, most: int = 1 << 16) -> Iterator[str]:
-    """The lines of a text header, without line ends; InputError if it is no text, or too long for a header."""
+    """The lines of a text header, without line ends; DamageError if it is no text, or too long for a header."""
     read = 0
     while read < most:
         line = stream.readline(most - read)
@@ -30,47 +35,49 @@ def header_lines(stream: BinaryIO, *, most: int = 1 << 16) -> Iterator[str]:
         try:
             yield line.decode("utf-8").rstrip("\r\n")
         except UnicodeDecodeError as error:
-            raise InputError("its header is not text; copy it again from its source") from error
-    raise InputError(f"its header does not end within {most} bytes; copy it again from its source")
+            raise DamageError("its header is not text; copy it again from its source") from error
+    raise DamageError(f"its header does not end within {most} bytes; copy it again from its source")
 
 
 def whole_numbers(text: str, name: str, count: int | None = None) -> tuple[int, ...]:
-    """The whole numbers of a header entry; InputError if there are others, or not `count` of them."""
+    """The whole numbers of a header entry; DamageError if there are others, or not `count` of them."""
     try:
         values = tuple(int(part) for part in text.split())
     except ValueError as error:
-        raise InputError(f"its entry {name} is {text[:40]!r} where whole numbers belong; correct the header") from error
+        raise DamageError(
+            f"its entry {name} is {text[:40]!r} where whole numbers belong; correct the header"
+        ) from error
     if count is not None and len(values) != count:
-        raise InputError(f"its entry {name} has {len(values)} numbers where {count} belong; correct the header")
+        raise DamageError(f"its entry {name} has {len(values)} numbers where {count} belong; correct the header")
     return values
 
 
 def finite_numbers(text: str, name: str, count: int | None = None) -> tuple[float, ...]:
-    """The numbers of a header entry; InputError if one is not finite, or if there are not `count` of them."""
+    """The numbers of a header entry; DamageError if one is not finite, or if there are not `count` of them."""
     try:
         values = tuple(float(part) for part in text.split())
     except ValueError as error:
-        raise InputError(f"its entry {name} is {text[:40]!r} where numbers belong; correct the header") from error
+        raise DamageError(f"its entry {name} is {text[:40]!r} where numbers belong; correct the header") from error
     if not all(math.isfinite(value) for value in values):
-        raise InputError(f"its entry {name} has a number that is not finite; correct the header")
+        raise DamageError(f"its entry {name} has a number that is not finite; correct the header")
     if count is not None and len(values) != count:
-        raise InputError(f"its entry {name} has {len(values)} numbers where {count} belong; correct the header")
+        raise DamageError(f"its entry {name} has {len(values)} numbers where {count} belong; correct the header")
     return values
 
 
 def check_sizes(sizes: Sequence[int], name: str) -> None:
-    """Raise an InputError if an axis has no voxel."""
+    """Raise a DamageError if an axis has no voxel."""
     if not sizes or min(sizes) < 1:
-        raise InputError(f"its entry {name} has a size below 1; correct the header")
+        raise DamageError(f"its entry {name} has a size below 1; correct the header")
 
 
 def check_need(count: int) -> None:
-    """Raise an InputError if so many bytes do not fit into memory."""
-    check_memory(count, "it", remedy="read it on a larger machine, or correct its header")
+    """Raise a DamageError if so many bytes do not fit into memory."""
+    check_memory(count, "It", remedy="read it on a larger machine, or correct its header")
 
 
 def check_deflated(stream: BinaryIO, needed: int, *, gzip: bool, limit: int | None = None) -> None:
-    """Raise an InputError if a compressed stream is damaged, or gives fewer bytes than needed.
+    """Raise a DamageError if a compressed stream is damaged, or gives fewer bytes than needed.
 
     Args:
         stream: at the start of the compressed bytes.
@@ -88,21 +95,21 @@ def check_deflated(stream: BinaryIO, needed: int, *, gzip: bool, limit: int | No
             left = None if left is None else left - len(packed)
             given += _unpacked(worker, packed, needed - given)
     except EOFError as error:
-        raise InputError(TRUNCATED) from error
+        raise DamageError(TRUNCATED) from error
     except _DAMAGE as error:
-        raise InputError(f"its compressed data is damaged ({error}); copy it again from its source") from error
+        raise DamageError(f"its compressed data is damaged ({error}); copy it again from its source") from error
     if given != needed:
-        raise InputError(f"it unpacks to {given} bytes, its header announces {needed}; copy it again from its source")
+        raise DamageError(f"it unpacks to {given} bytes, its header announces {needed}; copy it again from its source")
 
 
 def _unpacked(worker: Any, packed: bytes, wanted: int) -> int:
-    """How many bytes a chunk gives; InputError once they are more than wanted."""
+    """How many bytes a chunk gives; DamageError once they are more than wanted."""
     given = 0
     while packed:
         part = worker.decompress(packed, _CHUNK)
         given += len(part)
         if given > wanted:
-            raise InputError("it unpacks to more bytes than its header announces; copy it again from its source")
+            raise DamageError("it unpacks to more bytes than its header announces; copy it again from its source")
         packed = b"" if worker.eof else worker.unconsumed_tail
         if not part and not packed:
             break

@@ -6,8 +6,7 @@ import struct
 import zlib
 from pathlib import Path
 
-from warpfactor.errors import InputError
-from warpfactor.io.headers.payload import TRUNCATED, check_need
+from warpfactor.io.headers.payload import TRUNCATED, DamageError, check_need
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 _LARGEST_CHUNK = 1 << 31
@@ -18,20 +17,20 @@ _BITMAP_HEADER = 40
 
 
 def check_png(path: Path) -> None:
-    """Raise an InputError unless every chunk has its checksum and the last one is there."""
+    """Raise a DamageError unless every chunk has its checksum and the last one is there."""
     content = path.read_bytes()
     if not content.startswith(_PNG):
-        raise InputError("it is not a PNG file although its name says so; check the program that wrote it")
+        raise DamageError("it is not a PNG file although its name says so; check the program that wrote it")
     place, names = len(_PNG), list[bytes]()
     while not names or names[-1] != b"IEND":
         if len(content) < place + 12:
-            raise InputError(TRUNCATED)
+            raise DamageError(TRUNCATED)
         length, name = struct.unpack_from(">I4s", content, place)
         if length >= _LARGEST_CHUNK or len(content) < place + 12 + length:
-            raise InputError(TRUNCATED)
+            raise DamageError(TRUNCATED)
         (checksum,) = struct.unpack_from(">I", content, place + 8 + length)
         if zlib.crc32(content[place + 4 : place + 8 + length]) != checksum:
-            raise InputError(f"its chunk {name!r} is damaged; copy it again from its source")
+            raise DamageError(f"its chunk {name!r} is damaged; copy it again from its source")
         if not names:
             _check_png_size(name, content[place + 8 : place + 8 + length])
         names.append(name)
@@ -40,22 +39,22 @@ def check_png(path: Path) -> None:
 
 def _check_png_size(name: bytes, header: bytes) -> None:
     if name != b"IHDR" or len(header) != 13:
-        raise InputError("it does not begin with a PNG header; copy it again from its source")
+        raise DamageError("it does not begin with a PNG header; copy it again from its source")
     width, height = struct.unpack_from(">II", header)
     _check_picture(width, height)
 
 
 def check_jpeg(path: Path) -> None:
-    """Raise an InputError unless the marks of a JPEG follow each other up to that of its end."""
+    """Raise a DamageError unless the marks of a JPEG follow each other up to that of its end."""
     content = path.read_bytes()
     if content[:2] != bytes((0xFF, _START)):
-        raise InputError("it is not a JPEG file although its name says so; check the program that wrote it")
+        raise DamageError("it is not a JPEG file although its name says so; check the program that wrote it")
     place, framed = 2, False
     while True:
         if len(content) < place + 2:
-            raise InputError(TRUNCATED)
+            raise DamageError(TRUNCATED)
         if content[place] != 0xFF:
-            raise InputError("its segments do not follow each other; copy it again from its source")
+            raise DamageError("its segments do not follow each other; copy it again from its source")
         marker = content[place + 1]
         if marker == _END:
             break
@@ -63,10 +62,10 @@ def check_jpeg(path: Path) -> None:
             place += 1 if marker == 0xFF else 2
             continue
         if len(content) < place + 4:
-            raise InputError(TRUNCATED)
+            raise DamageError(TRUNCATED)
         (length,) = struct.unpack_from(">H", content, place + 2)
         if length < 2 or len(content) < place + 2 + length:
-            raise InputError(TRUNCATED)
+            raise DamageError(TRUNCATED)
         if marker in _FRAMES:
             framed = True
             _check_frame(content[place + 4 : place + 2 + length])
@@ -74,12 +73,12 @@ def check_jpeg(path: Path) -> None:
         if marker == _SCAN:
             place = _end_of_scan(content, place)
     if not framed:
-        raise InputError("it holds no picture; copy it again from its source")
+        raise DamageError("it holds no picture; copy it again from its source")
 
 
 def _check_frame(frame: bytes) -> None:
     if len(frame) < 6:
-        raise InputError("its frame has no size; copy it again from its source")
+        raise DamageError("its frame has no size; copy it again from its source")
     height, width = struct.unpack_from(">HH", frame, 1)
     _check_picture(width, height)
 
@@ -89,28 +88,28 @@ def _end_of_scan(content: bytes, place: int) -> int:
     while True:
         place = content.find(b"\xff", place)
         if place < 0 or place + 1 >= len(content):
-            raise InputError(TRUNCATED)
+            raise DamageError(TRUNCATED)
         if content[place + 1] != 0 and content[place + 1] not in _ALONE and content[place + 1] != 0xFF:
             return place
         place += 1 if content[place + 1] == 0xFF else 2
 
 
 def check_bmp(path: Path) -> None:
-    """Raise an InputError unless the rows that the header announces are there."""
+    """Raise a DamageError unless the rows that the header announces are there."""
     content = path.read_bytes()
     if content[:2] != b"BM" or len(content) < 14 + _BITMAP_HEADER:
-        raise InputError("it is not a whole BMP file; copy it again from its source")
+        raise DamageError("it is not a whole BMP file; copy it again from its source")
     start, header, width, height, planes, bits, packing = struct.unpack_from("<IIiiHHI", content, 10)
     if header < _BITMAP_HEADER or planes != 1 or bits not in (1, 4, 8, 16, 24, 32):
-        raise InputError("its header cannot be; copy it again from its source")
+        raise DamageError("its header cannot be; copy it again from its source")
     if packing:
-        raise InputError("its pixels are packed in a way that cannot be checked; save it as PNG")
+        raise DamageError("its pixels are packed in a way that cannot be checked; save it as PNG")
     _check_picture(width, abs(height))
     if start < 14 + header or len(content) < start + (width * bits + 31) // 32 * 4 * abs(height):
-        raise InputError(TRUNCATED)
+        raise DamageError(TRUNCATED)
 
 
 def _check_picture(width: int, height: int) -> None:
     if width < 1 or height < 1:
-        raise InputError(f"its size is {width} x {height} pixels; copy it again from its source")
+        raise DamageError(f"its size is {width} x {height} pixels; copy it again from its source")
     check_need(width * height)

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from warpfactor.errors import InputError
-from warpfactor.io.headers.payload import TRUNCATED, finite_numbers
+from warpfactor.io.headers.payload import TRUNCATED, DamageError, finite_numbers
 
 _FIRST_LINE = "#Insight Transform File"
 _KIND = re.compile(r"([A-Za-z0-9]+)_(?:double|float)_([234])_([234])")
@@ -33,11 +32,11 @@ class TransformPart(NamedTuple):
 
 
 def check_transform_file(path: Path) -> None:
-    """Raise an InputError about a file that is cut, or whose parameters do not fit their kind."""
+    """Raise a DamageError about a file that is cut, or whose parameters do not fit their kind."""
     content = path.read_bytes()
     parts = _text_parts(content) if content.lstrip().startswith(b"#") else _binary_parts(content)
     if not parts:
-        raise InputError(TRUNCATED)
+        raise DamageError(TRUNCATED)
     for part in parts:
         _check_part(part)
 
@@ -46,11 +45,11 @@ def _text_parts(content: bytes) -> list[TransformPart]:
     try:
         text = content.decode("ascii")
     except UnicodeDecodeError as error:
-        raise InputError(_NOT_ONE) from error
+        raise DamageError(_NOT_ONE) from error
     if not text.lstrip().startswith(_FIRST_LINE):
-        raise InputError(_NOT_ONE)
+        raise DamageError(_NOT_ONE)
     if not text.endswith("\n"):  # a number may have lost its last digits
-        raise InputError("its last line has no end, so it may be truncated; copy it again, or end the line")
+        raise DamageError("its last line has no end, so it may be truncated; copy it again, or end the line")
     parts = list[TransformPart]()
     for line in text.splitlines():
         key, colon, value = line.partition(":")
@@ -62,7 +61,7 @@ def _text_parts(content: bytes) -> list[TransformPart]:
             values, last = finite_numbers(value, key), parts[-1]
             parts[-1] = last._replace(parameters=values) if key == "Parameters" else last._replace(fixed=values)
         else:
-            raise InputError(f"it has the line {line[:40]!r}, which means nothing; correct it")
+            raise DamageError(f"it has the line {line[:40]!r}, which means nothing; correct it")
     return parts
 
 
@@ -80,40 +79,40 @@ def _binary_parts(content: bytes) -> list[TransformPart]:
 
 def _matrix(content: bytes, place: int) -> tuple[str, tuple[float, ...], int]:
     if len(content) < place + 20:
-        raise InputError(TRUNCATED)
+        raise DamageError(TRUNCATED)
     order = "<" if abs(struct.unpack_from("<i", content, place)[0]) < 1 << 16 else ">"
     kind, rows, columns, imaginary, length = struct.unpack_from(f"{order}5i", content, place)
     if kind % 1000 not in (0, 10) or imaginary or min(rows, columns) < 0 or not 1 < length <= _LONGEST_NAME:
-        raise InputError(_NOT_ONE)
+        raise DamageError(_NOT_ONE)
     letter, size = ("f", 4) if kind % 1000 else ("d", 8)
     start, count = place + 20 + length, rows * columns
     if len(content) < start + count * size:
-        raise InputError(TRUNCATED)
+        raise DamageError(TRUNCATED)
     try:
         name = content[place + 20 : start].split(b"\0")[0].decode("ascii")
     except UnicodeDecodeError as error:
-        raise InputError(_NOT_ONE) from error
+        raise DamageError(_NOT_ONE) from error
     return name, struct.unpack_from(f"{order}{count}{letter}", content, start), start + count * size
 
 
 def _check_part(part: TransformPart) -> None:
     found = _KIND.fullmatch(part.kind)
     if found is None:
-        raise InputError(f"it has a transform of the kind {part.kind[:40]!r}, which ITK does not have; check the file")
+        raise DamageError(f"it has a transform of the kind {part.kind[:40]!r}, which ITK does not have; check the file")
     name, axes = found[1], int(found[2])
     if name == "CompositeTransform":
         return
     if part.parameters is None or part.fixed is None:
-        raise InputError(TRUNCATED)
+        raise DamageError(TRUNCATED)
     if not all(math.isfinite(value) for value in (*part.parameters, *part.fixed)):
-        raise InputError("it has a parameter that is not finite; correct it")
+        raise DamageError("it has a parameter that is not finite; correct it")
     wanted = _counts(axes).get(name)
     if wanted is None:
         return
     if len(part.parameters) != wanted[0]:
-        raise InputError(f"{name} has {len(part.parameters)} parameters in it where {wanted[0]} belong; correct it")
+        raise DamageError(f"{name} has {len(part.parameters)} parameters in it where {wanted[0]} belong; correct it")
     if len(part.fixed) not in wanted[1:]:
-        raise InputError(f"{name} has {len(part.fixed)} fixed parameters in it where {wanted[1]} belong; correct it")
+        raise DamageError(f"{name} has {len(part.fixed)} fixed parameters in it where {wanted[1]} belong; correct it")
 
 
 def _counts(axes: int) -> dict[str, tuple[int, ...]]:
