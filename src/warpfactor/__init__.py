@@ -40,19 +40,25 @@ _SOURCES = {
     "Recipe": "recipebook.recipe",
     "Registration": "registration.result",
     "VolumeChange": "terms",
+    "Velocity": "geometry.velocity",
     "Warp": "geometry.transform",
     "WarpfactorError": "errors",
     "Weighted": "terms",
+    "mean_velocity": "geometry.velocity",
+    "mean_warp": "geometry.velocity",
+    "power": "geometry.velocity",
     "read_image": "io",
     "read_labels": "io",
     "read_result": "registration.folder",
     "read_transform": "io",
+    "read_velocity": "io",
     "recipe": "recipebook.files",
     "recipes": "recipebook.files",
     "register": "registration.run",
     "register_batch": "registration.batch",
     "write_image": "io",
     "write_transform": "io",
+    "write_velocity": "io",
 }
 _MODULES = {
     "cohort": "cohort",
@@ -83,7 +89,16 @@ if TYPE_CHECKING:
     from warpfactor.geometry.grid import Grid
     from warpfactor.geometry.image import Image
     from warpfactor.geometry.transform import Affine, Chain, Warp
-    from warpfactor.io import read_image, read_labels, read_transform, write_image, write_transform
+    from warpfactor.geometry.velocity import Velocity, mean_velocity, mean_warp, power
+    from warpfactor.io import (
+        read_image,
+        read_labels,
+        read_transform,
+        read_velocity,
+        write_image,
+        write_transform,
+        write_velocity,
+    )
     from warpfactor.recipebook.files import recipe, recipes
     from warpfactor.recipebook.recipe import Recipe
     from warpfactor.registration import report
@@ -124,6 +139,7 @@ __all__ = [
     "OutOfMemoryError",
     "Recipe",
     "Registration",
+    "Velocity",
     "VolumeChange",
     "Warp",
     "WarpfactorError",
@@ -131,15 +147,19 @@ __all__ = [
     "cohort",
     "io",
     "kernels",
+    "mean_velocity",
+    "mean_warp",
     "measure",
     "optim",
     "phantom",
     "plot",
+    "power",
     "quality",
     "read_image",
     "read_labels",
     "read_result",
     "read_transform",
+    "read_velocity",
     "recipe",
     "recipes",
     "register",
@@ -148,6 +168,7 @@ __all__ = [
     "template",
     "write_image",
     "write_transform",
+    "write_velocity",
 ]
 
 

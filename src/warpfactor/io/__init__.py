@@ -26,7 +26,14 @@ from warpfactor.io.points import (
     write_points,
 )
 from warpfactor.io.simpleitk import is_picture
-from warpfactor.io.transforms import read_ants, read_transform, write_ants, write_transform
+from warpfactor.io.transforms import (
+    read_ants,
+    read_transform,
+    read_velocity,
+    write_ants,
+    write_transform,
+    write_velocity,
+)
 
 __all__ = [
     "GeometryWarning",
@@ -51,6 +58,7 @@ __all__ = [
     "read_points",
     "read_series",
     "read_transform",
+    "read_velocity",
     "reserved_folder",
     "run_together",
     "write_ants",
@@ -59,4 +67,5 @@ __all__ = [
     "write_points",
     "write_series",
     "write_transform",
+    "write_velocity",
 ]

@@ -21,6 +21,7 @@ from warpfactor.geometry import itk
 from warpfactor.geometry.grid import Grid, slabs
 from warpfactor.geometry.itk import sitk
 from warpfactor.geometry.transform import Affine, Chain, Transform, Warp
+from warpfactor.geometry.velocity import Velocity
 from warpfactor.io.atomic import atomic_path, check_free
 from warpfactor.io.formats import field_suffixes, find_format
 from warpfactor.io.headers.transforms import check_transform_file
@@ -32,6 +33,7 @@ AFFINE_SUFFIXES = (".mat", ".tfm", ".txt")
 COMPOSITE_SUFFIXES = (".h5", ".hdf5")
 
 ANTS_AFFINE, ANTS_WARP, ANTS_INVERSE_WARP = "0GenericAffine.mat", "1Warp.nii.gz", "1InverseWarp.nii.gz"
+VELOCITY = "velocity.nii.gz"
 
 Spec = str | Path
 
@@ -82,6 +84,21 @@ def write_transform(transform: Transform, path: str | Path, *, force: bool = Fal
     else:
         known = ", ".join((*AFFINE_SUFFIXES, *COMPOSITE_SUFFIXES, *field_suffixes()))
         raise FileError(f"{path}: no transform format has this suffix; use one of {known}.")
+
+
+def write_velocity(velocity: Velocity, path: str | Path, *, force: bool = False) -> None:
+    """Write a velocity as an image of vectors in LPS mm per unit of time, which ITK reads as a displacement field."""
+    if not is_field_file(Path(path)):
+        raise FileError(f"{path}: a velocity is an image of vectors; use one of {', '.join(field_suffixes())}.")
+    write_transform(velocity.as_field(), path, force=force)
+
+
+def read_velocity(path: str | Path, *, space: str = "fixed") -> Velocity:
+    """Read the velocity in a file that `write_velocity` or a result folder wrote."""
+    field = read_transform(path, source=space, target=space)
+    if not isinstance(field, Warp):
+        raise FileError(f"{path}: a velocity is an image of vectors, and this is not.")
+    return Velocity.from_field(field)
 
 
 def write_ants(

@@ -137,6 +137,14 @@ _TABLE = (
         replace(_ACROSS, method="symmetric"),
         replace(_ACROSS_PLANAR, method="symmetric"),
     ),
+    Recipe(
+        "velocity",
+        "As symmetric, by a stationary velocity field: powers, means and the inverse of the warp follow from it.",
+        (replace(_AFFINE, symmetric=True),),
+        replace(_ADAPTIVE, method="velocity"),
+        replace(_ACROSS, method="velocity"),
+        replace(_ACROSS_PLANAR, method="velocity"),
+    ),
     Recipe("rigid", "Rotation and translation only.", (_RIGID,)),
     Recipe("affine", "Rotation, translation, scale and shear, no warp.", (_AFFINE,)),
 )

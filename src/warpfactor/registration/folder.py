@@ -19,6 +19,7 @@ from warpfactor.errors import FileError, InputError
 from warpfactor.geometry.grid import Grid, Points
 from warpfactor.geometry.image import Image
 from warpfactor.geometry.transform import Transform, Warp
+from warpfactor.geometry.velocity import Velocity
 from warpfactor.io import (
     atomic_folder,
     atomic_path,
@@ -30,7 +31,7 @@ from warpfactor.io import (
     write_transform,
 )
 from warpfactor.io.jsontext import json_text
-from warpfactor.io.transforms import ANTS_AFFINE, ANTS_INVERSE_WARP, ANTS_WARP
+from warpfactor.io.transforms import ANTS_AFFINE, ANTS_INVERSE_WARP, ANTS_WARP, VELOCITY, read_velocity, write_velocity
 from warpfactor.kernels import select
 from warpfactor.kernels.buffers import give_back_memory
 from warpfactor.kernels.ops import Ops
@@ -44,9 +45,9 @@ if TYPE_CHECKING:
     from warpfactor.registration.result import Registration
     from warpfactor.show.report import Report
 
-# All files that a result folder may contain from an earlier run; result.json marks a complete folder and comes last.
 _log = logging.getLogger(__name__)
-OWN = (WARPED, WARPED_LABELS, ANTS_AFFINE, ANTS_WARP, ANTS_INVERSE_WARP, REPORT, RESULT)
+# All files that a result folder may contain from an earlier run; result.json marks a complete folder and comes last.
+OWN = (WARPED, WARPED_LABELS, ANTS_AFFINE, ANTS_WARP, ANTS_INVERSE_WARP, VELOCITY, REPORT, RESULT)
 
 
 def save_result(
@@ -131,6 +132,8 @@ def _write_volumes(result: Registration, place: Path) -> None:
     ):
         if transform is not None:
             jobs.append(partial(write_transform, transform, place / name))
+    if result.velocity is not None:
+        jobs.append(partial(write_velocity, result.velocity, place / VELOCITY))
     run_together(jobs, result.run.threads)
 
 
@@ -196,6 +199,12 @@ class SavedResult:
     def warp(self) -> Warp | None:
         """The warp before the affine, if there is one."""
         return next((part for part in self.transform.parts if isinstance(part, Warp)), None)
+
+    @cached_property
+    def velocity(self) -> Velocity | None:
+        """The field of which the warp is the exponential, if there is one; read from its file when it is first used."""
+        path = self.folder / VELOCITY
+        return read_velocity(path) if path.exists() else None
 
     @cached_property
     def warped(self) -> Image:

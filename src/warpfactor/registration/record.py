@@ -11,7 +11,7 @@ import numpy as np
 
 from warpfactor.checks.alignment import find_notices
 from warpfactor.geometry.grid import Grid
-from warpfactor.io.transforms import ANTS_AFFINE, ANTS_INVERSE_WARP, ANTS_WARP
+from warpfactor.io.transforms import ANTS_AFFINE, ANTS_INVERSE_WARP, ANTS_WARP, VELOCITY
 from warpfactor.measure.regularity import Figures
 from warpfactor.show.wording import ending_sentence
 from warpfactor.stages.stage import Ending, Event, Stage
@@ -47,6 +47,7 @@ _ENDINGS_OF_FORMAT_1 = {
 def entries_of(result: Registration) -> dict[str, Any]:
     """Everything about a result but its images and fields, with directions and units in the names."""
     run, warp = result.run, result.warp is not None
+    velocity = {"velocity_lps_mm": VELOCITY} if result.velocity is not None else {}
     return {
         "format": FORMAT,
         "ending": result.ending.value,
@@ -62,6 +63,7 @@ def entries_of(result: Registration) -> dict[str, Any]:
             "fixed_to_moving_affine": ANTS_AFFINE,
             "fixed_to_moving_warp_before_affine_lps_mm": ANTS_WARP if warp else None,
             "moving_to_fixed_warp_after_inverse_affine_lps_mm": ANTS_INVERSE_WARP if warp else None,
+            **velocity,
         },
         "fixed_to_moving_affine_lps_mm": result.affine.matrix.tolist(),
         "figures": _figures_to_dict(result.figures),

@@ -16,6 +16,7 @@ from warpfactor.errors import Notice
 from warpfactor.geometry.grid import Grid, Points
 from warpfactor.geometry.image import Image
 from warpfactor.geometry.transform import Affine, Chain, Transform, Warp
+from warpfactor.geometry.velocity import Velocity
 from warpfactor.kernels import BACKENDS, select
 from warpfactor.kernels.ops import Ops
 from warpfactor.measure.regularity import Figures
@@ -96,6 +97,7 @@ class Registration:
         recipe: all settings, as run.
         run: where and how it ran.
         halves: how both images get to the middle, of stages that move both.
+        velocity: the field of which the warp is the exponential, of the recipe `velocity`.
     """
 
     warped: Image
@@ -109,6 +111,7 @@ class Registration:
     recipe: Recipe
     run: RunInfo
     halves: Halves | None = None
+    velocity: Velocity | None = None
 
     def __repr__(self) -> str:
         costs = [f"{stage.name} {stage.change(4)}" for stage in self.history]

@@ -17,8 +17,9 @@ from torch import Tensor
 from warpfactor import kernels
 from warpfactor.checks.device.record import unverified
 from warpfactor.errors import InputError
-from warpfactor.geometry.grid import Matrix
+from warpfactor.geometry.grid import Grid, Matrix
 from warpfactor.geometry.transform import Affine, Chain, Warp
+from warpfactor.geometry.velocity import Velocity
 from warpfactor.kernels.buffers import give_back_memory
 from warpfactor.kernels.ops import Ops
 from warpfactor.measure.displacement import residual_figures
@@ -429,6 +430,7 @@ def _finish(images: Images, found: _Found, run: _Run, outside: float | None) -> 
         figures=figures,
         recipe=found.recipe,
         halves=None if found.warped is None else found.warped.halves,
+        velocity=_velocity(found, grid),
         run=RunInfo(
             device=str(run.device),
             backend=run.backend,
@@ -443,6 +445,12 @@ def _finish(images: Images, found: _Found, run: _Run, outside: float | None) -> 
             names=(images.fixed.name, images.moving.name),
         ),
     )
+
+
+def _velocity(found: _Found, grid: Grid) -> Velocity | None:
+    if found.warped is None or found.warped.velocity is None:
+        return None
+    return Velocity(found.warped.velocity.cpu(), grid, "fixed")
 
 
 def _ending(found: _Found) -> Ending:

@@ -15,6 +15,7 @@ from warpfactor.stages.found import Found
 from warpfactor.stages.greedy import run_greedy
 from warpfactor.stages.settings import Deformable
 from warpfactor.stages.symmetric import run_symmetric
+from warpfactor.stages.velocity import run_velocity
 from warpfactor.terms import Weighted
 
 
@@ -22,10 +23,21 @@ def _greedy(scene: Scene, settings: Deformable, **given: Any) -> Found:
     return Found(*run_greedy(scene, settings, **given))
 
 
-def _symmetric(
-    scene: Scene, settings: Deformable, *, start: None, guides: Sequence[Weighted], metric_weight: float, **given: Any
-) -> Found:
-    return run_symmetric(scene, settings, **given)
+def _between(run: Callable[..., Found]) -> Callable[..., Found]:
+    """A stage that has no start and no guides, with the arguments of one that has."""
+
+    def find(
+        scene: Scene,
+        settings: Deformable,
+        *,
+        start: None = None,
+        guides: Sequence[Weighted] = (),
+        metric_weight: float = 1.0,
+        **given: Any,
+    ) -> Found:
+        return run(scene, settings, **given)
+
+    return find
 
 
 def _fixed_grid(fixed: Grid, moving: Grid) -> Grid:
@@ -49,7 +61,8 @@ class _Method(NamedTuple):
 
 _METHODS = {
     "greedy": _Method(_greedy, _fixed_grid, alike=False),
-    "symmetric": _Method(_symmetric, middle_grid, alike=True),
+    "symmetric": _Method(_between(run_symmetric), middle_grid, alike=True),
+    "velocity": _Method(_between(run_velocity), middle_grid, alike=True),
 }
 
 

@@ -16,7 +16,7 @@ SMOOTHINGS = ("step", "full")
 WIDEST = 1000  # of a Gaussian, in voxels; wider than any image is at the level it is used
 COARSEST = 1 << 16
 STORAGES = ("float32", "int16")
-METHODS = ("greedy", "symmetric")  # stages/deform.py has what they do
+METHODS = ("greedy", "symmetric", "velocity")  # stages/deform.py has what they do
 ANY_UNITS = Units((1.0, 1.0, 1.0), 1.0, (1.0, 1.0, 1.0))
 
 
@@ -25,7 +25,8 @@ class Deformable:
     """How to find a warp.
 
     Attributes:
-        method: "greedy" warps the moving image onto the fixed one; "symmetric" warps both to the middle.
+        method: "greedy" warps the moving image onto the fixed one; "symmetric" warps both to the middle;
+            "velocity" does so by the flow of one stationary velocity field.
         metric: what makes the images alike.
         optimizer: how the gradient becomes a step.
         damping: how long the step is and whether it is kept. Demons, adam and sgd have no damping: the rule has no part
