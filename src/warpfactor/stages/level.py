@@ -15,7 +15,7 @@ from torch import Tensor
 
 from warpfactor.errors import InputError
 from warpfactor.geometry.grid import Grid
-from warpfactor.kernels.buffers import field_like
+from warpfactor.kernels.buffers import field_like, give_back_memory
 from warpfactor.kernels.ops import Ops
 from warpfactor.optim import DampingState, Units
 from warpfactor.scene.levels import Level
@@ -290,9 +290,12 @@ class LevelSolver:
         if number == 0 and settings.reach > 1:
             length = correlation_length(halves(1.0), halves(FAR), sum(n > 1 for n in force.shape[1:]))
             self.widened = settings.smoothness * min(max(length, 1.0), settings.reach)
+            give_back_memory()  # of the blocks; the field that the first step makes would otherwise come on top
         if settings.agreement <= 0 or number == 0 or number % CHECK_EVERY:
             return True
-        return halves(self.widened / settings.smoothness).correlation >= settings.agreement
+        found = halves(self.widened / settings.smoothness).correlation
+        give_back_memory()
+        return found >= settings.agreement
 
     def _log_volume(self, warp: Tensor) -> Tensor:
         """(D, H, W) logarithm of a warp's Jacobian determinant."""
