@@ -7,39 +7,185 @@ import os
 
 os.environ["TRITON_INTERPRET"] = "1"
 
-import dataclasses
 import json
 import sys
 import warnings
+import weakref
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import warpfactor as wf
 from warpfactor import kernels
-from warpfactor.checks.device.check import SHAPES, check_backend
-from warpfactor.kernels import triton
+from warpfactor.bench.gpu import traffic
+from warpfactor.checks.device.check import check_backend
+from warpfactor.kernels import buffers, triton
 from warpfactor.kernels.triton import slabs
+from warpfactor.kernels.triton.kernel import Kernel
+from warpfactor.optim import SGD, Adam, Demons, Root, Tile, Trust
+from warpfactor.recipebook.recipe import Recipe
+from warpfactor.recipebook.table import RECIPES
+from warpfactor.scene.levels import Level
+from warpfactor.scene.prepare import make_scene
+from warpfactor.scene.scene import Scene
+from warpfactor.stages.level import Carried, LevelSolver
+from warpfactor.stages.settings import Deformable
+from warpfactor.terms import LNCC, MI, MIND, MSE
 
 CPU = torch.device("cpu")
+SHAPES = (((6, 5, 7), (5, 6, 8)), ((1, 9, 7), (1, 8, 9)))
 
 
 def checks() -> dict[str, list[dict[str, Any]]]:
     """Every problem of the device check, for a volume and a slice, with slabs of a few planes."""
     slabs.BYTES, slabs.LEAST = 0, 3
     found: dict[str, list[dict[str, Any]]] = {}
-    for each in check_backend("triton", triton, CPU, shapes=SHAPES[:2], timed_shape=None).checks:
+    for each in check_backend("triton", triton, CPU, shapes=SHAPES, timed_shape=None).checks:
         entry = {"shape": each.shapes[0], "images": each.images, "error": each.error, "trouble": each.trouble}
         found.setdefault(each.problem.title, []).append(entry)
     return found
 
 
-TASKS: dict[str, Callable[[], Any]] = {"checks": checks}
+VOLUME, SLICE = (16, 17, 16), (1, 20, 23)
+WARPS = {
+    "lncc, root": (VOLUME, Deformable(LNCC(3, symmetric=True), Root(), Trust(), volume=0.5)),
+    "lncc of the paper, pointwise": (SLICE, replace(RECIPES["paper"].deformable, metric=LNCC(3, exact=False))),
+    "lncc, tile": (SLICE, Deformable(LNCC(5, window="gaussian", squared=False), Tile(2), storage="int16")),
+    "mse, demons": (VOLUME, Deformable(MSE(symmetric=True), Demons())),
+    "mse, sgd": (SLICE, Deformable(MSE(), SGD())),
+    "mi, adam": (SLICE, Deformable(MI(), Adam())),
+    "mind, root": (SLICE, Deformable(MIND(), Root(), Trust())),
+}
+ONE_LEVEL = {"deformable.levels": (1.0,), "deformable.iterations": (2,)}
+WHOLE = {
+    "linear.metric": "ncc",
+    "linear.levels": (1,),
+    "linear.iterations": (2,),
+    "linear.starts": ("identity",),
+    "deformable.levels": (2, 1),
+    "deformable.iterations": (2, 1),
+}
+
+
+def registrations() -> dict[str, dict[str, float]]:
+    """How far whole registrations are from those on the reference."""
+    found = {name: _apart(shape, Recipe(name, "", (), warp), ONE_LEVEL) for name, (shape, warp) in WARPS.items()}
+    return found | {"default": _apart((1, 24, 26), RECIPES["default"], WHOLE)}
+
+
+def _apart(shape: tuple[int, int, int], recipe: Recipe, changes: dict[str, Any]) -> dict[str, float]:
+    """The largest displacement, and how far apart warps, inverses, affines and costs of the two backends are."""
+    made = wf.phantom.phantom(shape, displacement_vox=1.0)
+    options: dict[str, Any] = {"recipe": recipe, "overrides": changes}
+    costs: tuple[list[Any], list[Any]] = ([], [])
+    ours, theirs = (
+        wf.register(made.fixed, made.moving, **options, backend=backend, progress=events.append)
+        for backend, events in zip(("triton", "reference"), costs, strict=True)
+    )
+    return {
+        "moved": float(theirs.warp.displacement.abs().max()),
+        "warp": float((ours.warp.displacement - theirs.warp.displacement).abs().max()),
+        "inverse": float((ours.inverse_warp.displacement - theirs.inverse_warp.displacement).abs().max()),
+        "affine": float(abs(ours.affine.matrix - theirs.affine.matrix).max()),
+        "cost": max(abs(a.cost - b.cost) for a, b in zip(*costs, strict=True)),
+    }
+
+
+WIDE = {"sigma_grad": traffic.TAIL_SIGMA, "tail": traffic.TAIL}
+ITERATIONS = {
+    "lncc, root, pointwise": Deformable(LNCC(traffic.WINDOW, symmetric=True), Root(), Trust(reject=False), **WIDE),
+    "mse, tile": Deformable(MSE(), Tile(traffic.TILE), Trust(reject=False), **WIDE),
+    "mi, adam": Deformable(MI(), Adam(), **WIDE),
+    "mind, root, pointwise": Deformable(MIND(), Root(), Trust(reject=False), **WIDE),
+}
+
+
+def iterations() -> dict[str, dict[str, Any]]:
+    """Which kernels one iteration launches, how often, and the bytes that its level holds besides the images."""
+    buffers.new_field = lambda shape, device="cpu", dtype=torch.float32: torch.empty(shape, dtype=dtype)
+    seen: Counter[str] = Counter()
+    original = Kernel.launch
+
+    def launch(kernel: Kernel, *arguments: Any, **constants: Any) -> None:
+        seen[kernel.name] += 1
+        original(kernel, *arguments, **constants)
+
+    Kernel.launch = launch  # type: ignore[method-assign, assignment]
+    found, scene = {}, _scene()
+    for name, settings in ITERATIONS.items():
+        with Held([side.data for side in scene.sides]) as held:
+            solver, warp, carried = _level(scene, settings)
+            seen.clear()
+            held.most = held.now
+            solver.run(warp, carried)
+        found[name] = {"launches": dict(seen), "bytes": held.most}
+    return found
+
+
+class Held(TorchDispatchMode):
+    """Counts the bytes of the tensors that live, but for those given; `most` is the largest sum so far."""
+
+    def __init__(self, known: list[torch.Tensor]) -> None:
+        super().__init__()
+        self.known = {each.untyped_storage().data_ptr() for each in known}
+        self.owners: Counter[int] = Counter()
+        self.sizes: dict[int, int] = {}
+        self.most = 0
+
+    @property
+    def now(self) -> int:
+        return sum(self.sizes.values())
+
+    def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
+        found = function(*arguments, **(options or {}))
+        for each in found if isinstance(found, (tuple, list)) else (found,):
+            if isinstance(each, torch.Tensor):
+                place = each.untyped_storage().data_ptr()
+                if place in self.known:
+                    continue
+                self.owners[place] += 1
+                self.sizes[place] = each.untyped_storage().nbytes()
+                weakref.finalize(each, self._drop, place)
+        self.most = max(self.most, self.now)
+        return found
+
+    def _drop(self, place: int) -> None:
+        self.owners[place] -= 1
+        if not self.owners[place]:
+            self.sizes.pop(place, None)
+
+
+LEVEL = (18, 16, 17)
+
+
+def _scene() -> Scene:
+    made = wf.phantom.phantom(LEVEL)
+    grid = wf.Grid.from_itk(LEVEL[::-1], (0.0, 0.0, 0.0), (1.0, 1.0, 1.0), (1, 0, 0, 0, 1, 0, 0, 0, 1))
+    images = [wf.Image(data[None], grid) for data in (made.fixed, made.moving)]
+    return make_scene(*images, ops=kernels.select("cpu", "triton"))
+
+
+def _level(scene: Scene, settings: Deformable) -> tuple[LevelSolver, torch.Tensor, Carried]:
+    """A solver of one iteration on the Triton backend, its warp and what it carries."""
+    ops = kernels.select("cpu", "triton")
+    level = Level(0, 1.0, 1, True, scene)
+    warp = buffers.new_field((3, *LEVEL)).zero_()
+    solver = LevelSolver(level, torch.eye(3, 4, dtype=torch.float64), settings, ops)
+    return solver, warp, Carried(state=settings.optimizer.init(warp))
+
+
+TASKS: dict[str, Callable[[], Any]] = {
+    "checks": checks,
+    "registrations": registrations,
+    "iterations": iterations,
+}
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")  # NumPy's, of lanes that are masked afterwards
     torch.set_num_threads(1)
-    kernels.add_backend(dataclasses.replace(kernels.BACKENDS["triton"], devices=("cpu",)))
+    kernels.add_backend(replace(kernels.BACKENDS["triton"], devices=("cpu",)))
     print(json.dumps(TASKS[sys.argv[1]]()))
-    del wf

@@ -2,8 +2,10 @@
 
 import importlib.util
 import json
+import math
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -31,3 +33,64 @@ def checks():
 def test_every_operation_agrees_with_the_reference(checks, title):
     assert len(checks[title]) >= 2
     assert [each for each in checks[title] if not each["error"] <= 1] == []
+
+
+@pytest.fixture(scope="module")
+def registrations():
+    return interpreted("registrations")
+
+
+# In voxels, millimetres and units of the cost. Most differ by a millionth; where a step divides by the square of a
+# small gradient, rounding shows at a few 1e-5.
+APART = {"warp": 1e-3, "inverse": 2e-3, "affine": 1e-4, "cost": 1e-5}
+RUNS = ["lncc, root", "lncc of the paper, pointwise", "lncc, tile", "mse, demons", "mse, sgd", "mi, adam", "mind, root"]
+
+
+@pytest.mark.parametrize("run", [*RUNS, "default"])
+def test_whole_registrations_agree_with_those_on_the_reference(registrations, run):
+    found = registrations[run]
+    assert found["moved"] > 0.05
+    assert {name: found[name] for name, most in APART.items() if not found[name] <= most} == {}
+
+
+@pytest.fixture(scope="module")
+def iterations():
+    return interpreted("iterations")
+
+
+def test_an_iteration_launches_what_the_model_of_its_traffic_lists(iterations):
+    from warpfactor.bench.gpu.traffic import iteration
+
+    small = {"combine", "sum_tables", "mi_ratios", "lengths"}  # over tables, or once a level
+    for name, seen in iterations.items():
+        metric, _, step = name.partition(", ")
+        listed = Counter(each.kernel.name for each in iteration(metric, step))
+        assert {kernel: count for kernel, count in seen["launches"].items() if kernel not in small} == listed, name
+
+
+@pytest.mark.parametrize("name", ["lncc, root, pointwise", "mse, tile", "mi, adam"])
+def test_a_level_holds_what_the_model_of_its_memory_says(iterations, name):
+    from warpfactor.bench.gpu.memory import IMAGES, level_bytes
+
+    shape = (18, 16, 17)
+    metric, _, step = name.partition(", ")
+    model = level_bytes(shape, metric, step) - IMAGES * math.prod(shape)
+    assert model <= iterations[name]["bytes"] <= model + 1000  # taps, sums and matrices
+
+
+def test_slabs_cover_a_volume_once_and_rings_hold_what_is_still_needed():
+    from warpfactor.kernels.triton.slabs import PassChain, Reach
+
+    for depth, radius, plane in ((40, 3, 2_000_000), (7, 2, 1), (100, 17, 3_000_000), (1, 0, 9_000_000)):
+        reaches = (Reach(), Reach(radius, radius), Reach(radius, radius - 1 if radius else 0))
+        chain = PassChain(depth, reaches, (plane, 2 * plane))
+        done = [0, 0, 0]
+        for turn in chain.turns():
+            assert turn.start == done[turn.number] < turn.stop
+            done[turn.number] = turn.stop
+            if turn.number > 0:
+                reach, before = reaches[turn.number], turn.number - 1
+                assert done[before] >= min(depth, turn.stop + reach.ahead)
+                oldest = max(0, turn.start - reach.behind)
+                assert done[before] - oldest <= chain.rings[before]
+        assert done == [depth] * 3

@@ -6,7 +6,7 @@ from functools import partial
 
 import typer
 
-from warpfactor.cli import bench_accuracy, bench_paper, bench_speed
+from warpfactor.cli import bench_accuracy, bench_gpu, bench_paper, bench_speed
 from warpfactor.cli.options import Command
 
 app = typer.Typer(
@@ -20,5 +20,8 @@ _add("accuracy", short_help="Compare overlap, landmark errors, regularity, time 
 )
 _add("speed", short_help="Measure time and memory of iterations, of start-up, and of whole registrations.")(
     bench_speed.command
+)
+_add("gpu", short_help="Compile the GPU kernels, and predict time and memory from what they move; needs no GPU.")(
+    bench_gpu.command
 )
 _add("paper", short_help="Reproduce the tables and figures of the paper on your own image pairs.")(bench_paper.command)

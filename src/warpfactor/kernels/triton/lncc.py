@@ -106,7 +106,7 @@ _SIZES = {f"window {2 * r + 1}": {"RZ": r, "RX": r} for r in (2, 1, 3, 4, WIDEST
     {**{name: {**_MAPS, **size} for name, size in _SIZES.items()}, "gaussian": {**_MAPS, "BOX": False}},
     warps=8,
     reads={"fixed": 4, "slab warped": 4},
-    writes={"slab maps": 12},
+    writes={"slab maps": 16},
 )
 def lncc_maps(
     fixed,
@@ -235,7 +235,7 @@ _FORCE = {"RZ": 2, "RX": 2, "BOX": True, "EXACT": True, "SYMMETRIC": True, "PLAN
         "paper's": {**_FORCE, "RZ": 0, "RX": 0, "EXACT": False, "SYMMETRIC": False},
     },
     warps=8,
-    reads={"fixed": 4, "slab warped": 4, "slab maps": 12, "displacement": 12, "moving": 4},
+    reads={"fixed": 4, "slab warped": 4, "slab maps": 16, "displacement": 12, "moving": 4},
     writes={"gradient": 12},
 )
 def lncc_force(
@@ -413,19 +413,25 @@ def _taps(radius: int, box: bool) -> list[float]:
     return [1.0 if box else math.exp(-(k * k) / (2 * s * s)) for k in range(-radius, radius + 1)]
 
 
+def lncc_chain(shape: Sequence[int], radius: int, maps: int, *, exact: bool) -> slabs.PassChain:
+    """The passes over a volume of this shape; the last one is for the gradient, if there are maps.
+
+    It also reads the warped image, no further behind than the pass before it does.
+    """
+    depth, height, width = shape
+    around = slabs.Reach(radius, radius)
+    if not maps:
+        return slabs.PassChain(depth, (slabs.Reach(), around), (4 * height * width,))
+    reaches = (slabs.Reach(), around, around if exact else slabs.Reach())
+    return slabs.PassChain(depth, reaches, (4 * height * width, 4 * maps * height * width))
+
+
 def _run(p: _Problem, w: _Windows, fixed_mask: Tensor | None, moving_mask: Tensor | None) -> tuple[float, float]:
     """All launches, slab by slab."""
     depth, height, width = p.fixed.shape
-    deep, device = w.radius[0], p.fixed.device
-    reaches = [slabs.Reach(), slabs.Reach(deep, deep)]
-    if p.gradient is not None:
-        reaches.append(slabs.Reach(deep, deep) if w.exact else slabs.Reach())
-    buffers = 1 + (w.maps if p.gradient is not None else 0)
-    planes = slabs.thickness(depth, 4 * buffers * height * width)
-    launches = list(slabs.turns(depth, planes, reaches))
-    sizes = [*slabs.ring_planes(depth, planes, reaches), 1]
-    # The last pass reads the warped image too, as far back as its own planes.
-    sizes[0] = min(depth, sizes[0] + deep)
+    device = p.fixed.device
+    chain = lncc_chain(p.fixed.shape, w.radius[0], w.maps if p.gradient is not None else 0, exact=w.exact)
+    launches, sizes = list(chain.turns()), (*chain.rings, 1)
     warped = torch.empty((sizes[0], height, width), dtype=torch.float32, device=device)
     maps = torch.empty((w.maps, sizes[1], height, width), dtype=torch.float32, device=device)
     tiles, tile = plane_tiles(device, height, width)

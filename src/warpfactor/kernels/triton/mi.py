@@ -20,7 +20,7 @@ from warpfactor.kernels.triton.launch import block, mask_or, matrix_on, plain, t
 from warpfactor.kernels.triton.points import counts, mapped, moved_voxel, pulled_back, slope_at, value_at
 from warpfactor.kernels.triton.tables import programs_for, summed_tables
 
-VOXELS = {16: 64, 32: 32, 64: 16}  # of a block whose votes are multiplied at once, by the number of bins
+VOXELS = {16: 32, 32: 32, 64: 16}  # of a block whose votes are multiplied at once, by the number of bins
 MOST_BINS = 64  # more go to the reference
 
 
@@ -56,7 +56,7 @@ _VOTES = {"FIXED_MASK": False, "MOVING_MASK": False, "PLANAR": False}
 @declared(
     "4 *fp32 2 *u8 *fp64 4 fp32 8 i32",
     {f"{n} bins": {**_VOTES, "BINS": n, "BLOCK": VOXELS[n]} for n in (32, 64)},
-    warps=8,
+    warps=16,
     reads={"fixed": 4, "displacement": 12, "moving": 4},
 )
 def mi_votes(

@@ -86,7 +86,7 @@ def filter_axis(
 
 
 @dataclass(frozen=True)
-class _Pass:
+class AxisPass:
     """A filter along one axis; one tap copies."""
 
     axis: int
@@ -114,7 +114,7 @@ def smooth_gaussian(
     if not takes(field) or not field.is_contiguous():
         return reference.smooth_gaussian(field, sigma, boundary=boundary, truncate=truncate, tail=tail)
     axes = [axis for axis in (2, 1, 0) if sigma[axis] > 0 and field.shape[axis + 1] > 1]
-    return _filtered(field, [_Pass(a, tuple(gaussian_kernel(sigma[a], truncate, tail))) for a in axes], boundary)
+    return _filtered(field, [AxisPass(a, tuple(gaussian_kernel(sigma[a], truncate, tail))) for a in axes], boundary)
 
 
 @torch.no_grad()
@@ -123,10 +123,17 @@ def smooth_box(field: Tensor, radius: Sequence[int]) -> Tensor:
     if not takes(field) or not field.is_contiguous():
         return reference.smooth_box(field, radius)
     axes = [axis for axis in (2, 1, 0) if radius[axis] > 0 and field.shape[axis + 1] > 1]
-    return _filtered(field, [_Pass(a, (1.0,) * (2 * radius[a] + 1)) for a in axes], MEAN)
+    return _filtered(field, [AxisPass(a, (1.0,) * (2 * radius[a] + 1)) for a in axes], MEAN)
 
 
-def _filtered(field: Tensor, passes: list[_Pass], boundary: str) -> Tensor:
+def filter_chain(shape: Sequence[int], passes: Sequence[AxisPass]) -> slabs.PassChain:
+    """The passes over a field of this shape (C, D, H, W)."""
+    components, depth, height, width = shape
+    ring = 4 * components * height * width
+    return slabs.PassChain(depth, tuple(each.reach for each in passes), (ring,) * (len(passes) - 1))
+
+
+def _filtered(field: Tensor, passes: list[AxisPass], boundary: str) -> Tensor:
     """Run the passes one after the other, slab by slab, from the field through buffers back into the field.
 
     What a plane of the field was is no longer needed when it is written: the first pass is as far ahead as the last
@@ -135,14 +142,16 @@ def _filtered(field: Tensor, passes: list[_Pass], boundary: str) -> Tensor:
     if not passes:
         return field
     if len(passes) == 1:
-        passes = [_Pass(2, (1.0,)), *passes]
-    components, depth, height, width = field.shape
-    reaches = [each.reach for each in passes]
-    planes = slabs.thickness(depth, 4 * components * height * width * (len(passes) - 1))
-    sizes = slabs.ring_planes(depth, planes, reaches)
-    rings = [torch.empty((components, n, height, width), dtype=torch.float32, device=field.device) for n in sizes]
+        passes = [AxisPass(2, (1.0,)), *passes]
+    chain = filter_chain(field.shape, passes)
+    if len(field) > 1 and chain.nbytes > slabs.BYTES:  # thin slabs, of which much would be halo
+        for component in field:
+            _filtered(component[None], passes, boundary)
+        return field
+    components, depth, *plane = field.shape
+    rings = [torch.empty((components, n, *plane), dtype=torch.float32, device=field.device) for n in chain.rings]
     tensors = [field, *rings, field]
-    for turn in slabs.turns(depth, planes, reaches):
+    for turn in chain.turns():
         each, place = passes[turn.number], turn.number
         taps = numbers_on(field.device, each.taps)
         launch_filter(tensors[place], tensors[place + 1], taps, turn, depth, axis=each.axis, boundary=boundary)

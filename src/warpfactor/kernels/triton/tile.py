@@ -138,6 +138,13 @@ def tile_step(
     tl.store(partials + programs + slot, tl.sum(decrease, 0))
 
 
+def tile_chain(shape: Sequence[int], size: Sequence[int]) -> slabs.PassChain:
+    """The copy of the gradient and the step, over a volume of this shape."""
+    depth, height, width = shape
+    reach = slabs.Reach(size[0] // 2, (size[0] - 1) // 2)
+    return slabs.PassChain(depth, (slabs.Reach(), reach), (12 * height * width,))
+
+
 @torch.no_grad()
 def tile(
     gradient: Tensor,
@@ -153,13 +160,12 @@ def tile(
     device, (depth, height, width) = gradient.device, gradient.shape[1:]
     kz, ky, kx = size
     behind, ahead = kz // 2, (kz - 1) // 2
-    reaches = [slabs.Reach(), slabs.Reach(behind, ahead)]
-    planes = slabs.thickness(depth, 12 * height * width)
-    (length,) = slabs.ring_planes(depth, planes, reaches)
+    chain = tile_chain(gradient.shape[1:], size)
+    (length,) = chain.rings
     held = torch.empty((3, length, height, width), dtype=torch.float32, device=device)
     tiles, (ty, tx) = plane_tiles(device, height, width)
     chunk = depth if device.type == "cpu" else CHUNK
-    launches = list(slabs.turns(depth, planes, reaches))
+    launches = list(chain.turns())
     programs = sum(tiles * triton.cdiv(t.stop - t.start, chunk) for t in launches if t.number == 1)
     partials = Partials(device, 2, programs)
     first = 0
