@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 import triton
+from torch import Tensor
 
 Constants = Mapping[str, Any]
 
@@ -38,14 +41,12 @@ class Kernel:
     reads: Mapping[str, float] = field(default_factory=dict)
     writes: Mapping[str, float] = field(default_factory=dict)
 
-    def launch(self, grid: Sequence[int], *arguments: Any, **constants: Any) -> None:
-        """Run the kernel over a grid of programs."""
-        self.function[tuple(grid)](*arguments, **constants, num_warps=self.warps)
-
-    def bytes_per_voxel(self, *, slabs_cached: bool) -> float:
-        """Traffic of device memory per voxel; with `slabs_cached`, slabs never leave the cache."""
-        moved = [*self.reads.items(), *self.writes.items()]
-        return sum(size for name, size in moved if not (slabs_cached and name.startswith("slab")))
+    def launch(self, grid: Sequence[int], first: Tensor, *arguments: Any, **constants: Any) -> None:
+        """Run the kernel over a grid of programs, on the device of its first argument."""
+        device = first.device
+        # Triton launches on the current GPU, which need not be the one that holds the tensors.
+        with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+            self.function[tuple(grid)](first, *arguments, **constants, num_warps=self.warps)
 
 
 def declared(
