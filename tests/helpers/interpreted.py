@@ -50,15 +50,19 @@ def checks() -> dict[str, list[dict[str, Any]]]:
     return found
 
 
+def _warp(metric: Any, optimizer: Any, damping: Any = None, **options: Any) -> Deformable:
+    return Deformable(metric=metric, optimizer=optimizer, damping=damping or Trust(), **options)
+
+
 VOLUME, SLICE = (16, 17, 16), (1, 20, 23)
 WARPS = {
-    "lncc, root": (VOLUME, Deformable(LNCC(3, symmetric=True), Root(), Trust(), volume=0.5)),
+    "lncc, root": (VOLUME, _warp(LNCC(3, symmetric=True), Root(), Trust(), volume=0.5)),
     "lncc of the paper, pointwise": (SLICE, replace(RECIPES["paper"].deformable, metric=LNCC(3, exact=False))),
-    "lncc, tile": (SLICE, Deformable(LNCC(5, window="gaussian", squared=False), Tile(2), storage="int16")),
-    "mse, demons": (VOLUME, Deformable(MSE(symmetric=True), Demons())),
-    "mse, sgd": (SLICE, Deformable(MSE(), SGD())),
-    "mi, adam": (SLICE, Deformable(MI(), Adam())),
-    "mind, root": (SLICE, Deformable(MIND(), Root(), Trust())),
+    "lncc, tile": (SLICE, _warp(LNCC(5, window="gaussian", squared=False), Tile(2), storage="int16")),
+    "mse, demons": (VOLUME, _warp(MSE(symmetric=True), Demons())),
+    "mse, sgd": (SLICE, _warp(MSE(), SGD())),
+    "mi, adam": (SLICE, _warp(MI(), Adam())),
+    "mind, root": (SLICE, _warp(MIND(), Root(), Trust())),
 }
 ONE_LEVEL = {"deformable.levels": (1.0,), "deformable.iterations": (2,)}
 WHOLE = {
@@ -97,10 +101,10 @@ def _apart(shape: tuple[int, int, int], recipe: Recipe, changes: dict[str, Any])
 
 WIDE = {"sigma_grad": traffic.TAIL_SIGMA, "tail": traffic.TAIL}
 ITERATIONS = {
-    "lncc, root, pointwise": Deformable(LNCC(traffic.WINDOW, symmetric=True), Root(), Trust(reject=False), **WIDE),
-    "mse, tile": Deformable(MSE(), Tile(traffic.TILE), Trust(reject=False), **WIDE),
-    "mi, adam": Deformable(MI(), Adam(), **WIDE),
-    "mind, root, pointwise": Deformable(MIND(), Root(), Trust(reject=False), **WIDE),
+    "lncc, root, pointwise": _warp(LNCC(traffic.WINDOW, symmetric=True), Root(), Trust(reject=False), **WIDE),
+    "mse, tile": _warp(MSE(), Tile(traffic.TILE), Trust(reject=False), **WIDE),
+    "mi, adam": _warp(MI(), Adam(), **WIDE),
+    "mind, root, pointwise": _warp(MIND(), Root(), Trust(reject=False), **WIDE),
 }
 
 
