@@ -14,6 +14,7 @@ _FRAMES = {0xC0, 0xC1, 0xC2, 0xC3, 0xC5, 0xC6, 0xC7, 0xC9, 0xCA, 0xCB, 0xCD, 0xC
 _START, _END, _SCAN = 0xD8, 0xD9, 0xDA
 _ALONE = {0x01, *range(0xD0, 0xD8)}  # markers without a length
 _BITMAP_HEADER = 40
+_MOST_PIXELS_PER_BYTE = 1024  # every block of 64 pixels takes a bit at least; twice that, to be safe
 
 
 def check_png(path: Path) -> None:
@@ -49,38 +50,48 @@ def check_jpeg(path: Path) -> None:
     content = path.read_bytes()
     if content[:2] != bytes((0xFF, _START)):
         raise DamageError("it is not a JPEG file although its name says so; check the program that wrote it")
-    place, framed = 2, False
-    while True:
-        if len(content) < place + 2:
-            raise DamageError(TRUNCATED)
-        if content[place] != 0xFF:
-            raise DamageError("its segments do not follow each other; copy it again from its source")
-        marker = content[place + 1]
-        if marker == _END:
-            break
+    place, pixels = 2, 0
+    while (marker := _marker(content, place)) != _END:
         if marker == 0xFF or marker in _ALONE:
             place += 1 if marker == 0xFF else 2
             continue
-        if len(content) < place + 4:
-            raise DamageError(TRUNCATED)
-        (length,) = struct.unpack_from(">H", content, place + 2)
-        if length < 2 or len(content) < place + 2 + length:
-            raise DamageError(TRUNCATED)
+        segment = _segment(content, place)
         if marker in _FRAMES:
-            framed = True
-            _check_frame(content[place + 4 : place + 2 + length])
-        place += 2 + length
+            pixels = _frame_pixels(segment)
+        place += 4 + len(segment)
         if marker == _SCAN:
             place = _end_of_scan(content, place)
-    if not framed:
+    if not pixels:
         raise DamageError("it holds no picture; copy it again from its source")
+    if pixels > _MOST_PIXELS_PER_BYTE * len(content):
+        raise DamageError(TRUNCATED)
 
 
-def _check_frame(frame: bytes) -> None:
+def _marker(content: bytes, place: int) -> int:
+    if len(content) < place + 2:
+        raise DamageError(TRUNCATED)
+    if content[place] != 0xFF:
+        raise DamageError("its segments do not follow each other; copy it again from its source")
+    return content[place + 1]
+
+
+def _segment(content: bytes, place: int) -> bytes:
+    """What follows a marker and its length."""
+    if len(content) < place + 4:
+        raise DamageError(TRUNCATED)
+    (length,) = struct.unpack_from(">H", content, place + 2)
+    if length < 2 or len(content) < place + 2 + length:
+        raise DamageError(TRUNCATED)
+    return content[place + 4 : place + 2 + length]
+
+
+def _frame_pixels(frame: bytes) -> int:
+    """The number of pixels that a frame announces."""
     if len(frame) < 6:
         raise DamageError("its frame has no size; copy it again from its source")
     height, width = struct.unpack_from(">HH", frame, 1)
     _check_picture(width, height)
+    return int(width * height)
 
 
 def _end_of_scan(content: bytes, place: int) -> int:
