@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -31,6 +31,7 @@ class Case:
         entries: the content of result.json.
         missing: why an image is not available, for "fixed" and "moving".
         ops: the backend that computes the checks.
+        changed: for the images that are shown, which are not the files that were registered.
     """
 
     fixed: Image | None
@@ -45,6 +46,7 @@ class Case:
     entries: Mapping[str, Any]
     missing: Mapping[str, Notice]
     ops: Ops
+    changed: Mapping[str, Notice] = field(default_factory=dict)
 
     @property
     def transform(self) -> Transform:

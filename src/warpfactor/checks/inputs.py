@@ -41,6 +41,7 @@ OUTSIDE_SOURCE_SPACE = "outside_source_space"
 IMAGE_NOT_FOUND = "image_not_found"  # of a result folder
 IMAGE_DIFFERS = "image_differs"
 IMAGE_UNREADABLE = "image_unreadable"
+IMAGE_CHANGED = "image_changed"
 
 
 @dataclass(frozen=True)

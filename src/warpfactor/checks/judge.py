@@ -31,6 +31,7 @@ HALF = 0.5  # coverage below which a similarity says little
 PERFECT = 0.01  # correlation cost below which a warp cannot improve anything
 TAIL = 5  # the last fifth of the steps of a level
 FEWEST_VOXELS = 80  # assumed size of an object, at least, for landmarks: an error of two voxels is never large
+WARP_COUNTS = 0.2  # relative decrease of the cost above which a warp must be seen in the images
 LEVEL_COUNTS = 0.05  # share of the whole decrease of the cost above which the last level must have settled
 
 
@@ -151,6 +152,8 @@ def _images(case: Case, alignment: Alignment | None, warp: str) -> Iterator[Chec
     """Comparisons of the images; `warp` is the level of the checks of affine and warp."""
     for side, notice in case.missing.items():
         yield Check("images", AMBER, notice.code, {"side": side, "notice": notice.to_dict()})
+    for side, notice in case.changed.items():
+        yield Check("images", AMBER, notice.code, {"side": side, "notice": notice.to_dict()})
     if alignment is None:
         yield Check("similarity", GREY, "not_compared")
         return
@@ -174,8 +177,19 @@ def _similarity(case: Case, alignment: Alignment) -> Check:
         facts["correlation_before"] = before.correlation
         facts["gain"] = after.information / max(before.information, 1e-9)
         levels["less"] = grade(facts["gain"], "gain", low_is_bad=True)
+    if alignment.affine is not None and _warped_well(case):
+        facts["warp_gain"] = after.information / max(alignment.affine.information, 1e-9)
+        levels["warp"] = grade(facts["warp_gain"], "warp_gain", low_is_bad=True)
     facts["problems"] = [name for name, level in levels.items() if level != GREEN]
     return Check("similarity", worst(list(levels.values())), "measured", facts)
+
+
+def _warped_well(case: Case) -> bool:
+    """Whether a deformable stage says that its warp made the images clearly more similar."""
+    stages = [stage for stage in case.entries["stages"] if stage["name"] == DEFORMABLE and stage["kept"]]
+    if not stages or stages[-1]["cost_before"] is None or stages[-1]["cost_after"] is None:
+        return False
+    return bool(stages[-1]["cost_after"] < (1 - WARP_COUNTS) * stages[-1]["cost_before"])
 
 
 def _affine(case: Case, alignment: Alignment, affine: Similarity, warp: str) -> Check:
@@ -274,6 +288,8 @@ def _landmarks(landmarks: Mapping[str, Any], size_mm: float) -> Check:
         "far": grade(after / size_mm, "landmarks_far"),
         "further": grade(further / max(count, 1), "landmarks_further"),
     }
+    if landmarks["after_mm"].get("max") is not None:
+        levels["worst"] = grade(landmarks["after_mm"]["max"] / size_mm, "landmarks_worst")
     facts = {
         "before_mm": before,
         "after_mm": after,

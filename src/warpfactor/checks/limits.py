@@ -31,6 +31,9 @@ LIMITS = {
         "information over that after a shift by a tenth of the object; good pairs 3.6 to 15, unrelated ones 1.2 to 2.3",
     ),
     "gain": Limit(0.95, 0.85, "information after over before; good pairs 1.6 and more, the same image twice 1.0"),
+    "warp_gain": Limit(
+        1.002, 0.9, "information after over that of the affine, if the cost fell by a fifth; a warp of zero has 1"
+    ),
     "fresh": Limit(0.6, 0.6, "information of the affine over that of a new search; good pairs 0.97 and more"),
     "recovered": Limit(1.35, 1.35, "information of the result over that of a new search, if the affine is poor"),
     "mirror": Limit(
@@ -70,6 +73,9 @@ LIMITS = {
         0.5,
         "share of landmarks more than a voxel further apart than before; lungs and two livers none, two livers 0.08 "
         "and 0.1, whose surroundings slide along them",
+    ),
+    "landmarks_worst": Limit(
+        0.04, 0.5, "largest landmark error over the size of the object: 11 mm of a head; a guess so far"
     ),
     "landmarks_far": Limit(
         0.02, 0.1, "mean landmark error over the size of the object; good pairs at most 0.015, a tenth is no alignment"

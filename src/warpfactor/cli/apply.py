@@ -82,6 +82,7 @@ def command(  # noqa: PLR0913 - one argument per option
     if labels and interpolation in MIXING:
         raise InputError(f"-n {interpolation} mixes labels; with --labels leave it out, or use label or nearest.")
     given = read_given(result, transforms)
+    _warn_of_change(source, given)
     if points:
         written = _map_points(source, output, given, to, ras=ras, force=force)
     else:
@@ -91,6 +92,20 @@ def command(  # noqa: PLR0913 - one argument per option
     if not quiet:
         where = f" in {to} space" if given.saved else ""  # transform files do not name their spaces
         typer.echo(f"{written}{where} written to {output}.")
+
+
+def _warn_of_change(source: Path, given: GivenTransform) -> None:
+    """Warn if INPUT lies where an image of the registration was, and is another one now."""
+    from warpfactor.registration.provenance import change_of, input_paths
+    from warpfactor.show.wording import warn_of
+
+    if given.saved is None:
+        return
+    for name in ("fixed", "moving"):
+        places = input_paths(given.saved.entries, given.saved.folder, name)
+        if any(path.exists() and path.samefile(source) for path in places if source.exists()):
+            notice = change_of(given.saved.entries, name, source)
+            warn_of([] if notice is None else [notice])
 
 
 class _Chosen(NamedTuple):

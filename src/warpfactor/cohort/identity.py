@@ -12,9 +12,9 @@ from typing import Any
 
 from warpfactor import __version__
 from warpfactor.cohort.table.row import CohortRow
+from warpfactor.io.digest import file_sha256
 from warpfactor.io.jsontext import without_nan
 
-_BLOCK = 1 << 20
 _SHOWN = 3  # changed settings that are named
 
 
@@ -141,11 +141,4 @@ def _print_of(path: Path, seen: Mapping[tuple[str, int, int], FilePrint]) -> Fil
 def _digest(path: str, size_bytes: int, modified_ns: int) -> str:
     """SHA-256 of a file, or of all files of a folder; size and time are there so that a changed file is read again."""
     del size_bytes, modified_ns
-    place = Path(path)
-    total = hashlib.sha256()
-    for file in sorted(place.rglob("*")) if place.is_dir() else [place]:
-        if file.is_file():
-            with file.open("rb") as stream:
-                while block := stream.read(_BLOCK):
-                    total.update(block)
-    return total.hexdigest()
+    return file_sha256(Path(path)) or ""

@@ -17,6 +17,7 @@ from warpfactor.geometry.transform import Affine, Transform, Warp
 from warpfactor.io import read_image
 from warpfactor.registration.folder import SavedResult, read_result
 from warpfactor.registration.inputs import load_mask
+from warpfactor.registration.provenance import change_of, input_paths
 from warpfactor.registration.record import WARPED
 from warpfactor.show.wording import sentence
 
@@ -58,12 +59,17 @@ def case_of_folder(folder: str | Path, *, fixed: str | Path | None = None, movin
         fixed, moving: the images; by default they are looked for where result.json says.
     """
     saved = read_result(folder)
-    images, missing = dict[str, Image | None](), dict[str, Notice]()
+    images, missing, changed = dict[str, Image | None](), dict[str, Notice](), dict[str, Notice]()
     for side, given in zip(SIDES, (fixed, moving), strict=True):
         found = _find_image(saved, side, given)
         images[side] = found if isinstance(found, Image) else None
         if isinstance(found, Notice):
             missing[side] = found
+            continue
+        used = given or next(path for path in _candidates(saved, side) if path.exists())
+        notice = change_of(saved.entries, side, Path(used))
+        if notice is not None:
+            changed[side] = notice
     return Case(
         fixed=images["fixed"],
         moving=images["moving"],
@@ -77,6 +83,7 @@ def case_of_folder(folder: str | Path, *, fixed: str | Path | None = None, movin
         entries=saved.entries,
         missing=missing,
         ops=saved.ops,
+        changed=changed,
     )
 
 
@@ -117,10 +124,7 @@ def _difference(saved: SavedResult, side: str, image: Image, path: Path) -> Noti
 
 
 def _candidates(saved: SavedResult, name: str) -> Sequence[Path]:
-    """Where an input may be; relative to the folder first, so that results and images can be moved together."""
-    entry = (saved.entries.get("inputs") or {}).get(name) or {}
-    relative, absolute = entry.get("path_from_result"), entry.get("path")
-    return [*([saved.folder / relative] if relative else []), *([Path(absolute)] if absolute else [])]
+    return input_paths(saved.entries, saved.folder, name)
 
 
 def _find_mask(saved: SavedResult, name: str, image: Image | None) -> Image | None:

@@ -60,7 +60,10 @@ def save_result(
     extra: Mapping[str, Any] | None,
 ) -> Path:
     """Write a result into a folder; see Registration.save."""
-    inputs = {name: _located(Path(folder), path) for name, path in result.run.sources.items()}
+    prints = result.run.prints
+    inputs = {
+        name: {**_located(Path(folder), path), **prints.get(name, {})} for name, path in result.run.sources.items()
+    }
     added: dict[str, Any] = {**({"inputs": inputs} if inputs else {}), **(extra or {})}
     with atomic_folder(folder, force=force, own=OWN) as place:
         clock = _SavingClock(result)

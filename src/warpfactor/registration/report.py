@@ -10,10 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from warpfactor.checks.inputs import IMAGE_CHANGED
 from warpfactor.errors import FileError, WarpfactorError
 from warpfactor.io import atomic_path, check_free
 from warpfactor.registration.case import case_of_folder, case_of_result
 from warpfactor.registration.folder import read_entries, write_entries
+from warpfactor.registration.provenance import changes
 from warpfactor.show.report import Report, make_report
 from warpfactor.show.report.summary import (
     REPORT,
@@ -137,9 +139,11 @@ def summary_row(
     """
     say = tell or (lambda _: None)
     try:
-        read_entries(folder)
+        entries = read_entries(folder)
     except WarpfactorError as error:
         return unreadable(folder, str(error))
+    for notice in changes(entries, folder):
+        say(sentence(notice))
     facts = None if rebuild else read_facts(folder)
     if facts is None:
         say(f"making the report of {folder}")
@@ -157,4 +161,5 @@ def _missing_on_page(folder: Path) -> int:
     """How many of the two images the report of a folder does not show; both if there is no report."""
     facts = read_facts(folder, any_format=True)
     checks = [] if facts is None else facts["verdict"]["checks"]
-    return 2 if facts is None else sum(check.get("code", check["name"].lower()) == "images" for check in checks)
+    lost = [check for check in checks if check.get("finding") != IMAGE_CHANGED]
+    return 2 if facts is None else sum(check.get("code", check["name"].lower()) == "images" for check in lost)

@@ -50,6 +50,7 @@ class RunInfo:
         outside: value of each channel of the warped image where there is no moving image.
         names: of the fixed and the moving image.
         sources: absolute paths of the images and masks that were given as files, by name.
+        prints: SHA-256, size and time of those files when they were read, by name.
     """
 
     device: str
@@ -64,6 +65,7 @@ class RunInfo:
     outside: tuple[float, ...]
     names: tuple[str, str]
     sources: Mapping[str, Path] = field(default_factory=dict)
+    prints: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def with_seconds(self, part: str, seconds: float) -> RunInfo:
         """The same run with the time of one more part, which the total then includes."""

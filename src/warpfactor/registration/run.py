@@ -40,6 +40,7 @@ from warpfactor.registration.inputs import (
     load_mask,
     load_pair,
 )
+from warpfactor.registration.provenance import recorded
 from warpfactor.registration.resources import Clock, checked_device, limited_threads, peak_memory_mb, seeded, versions
 from warpfactor.registration.result import Registration, RunInfo
 from warpfactor.registration.room import REMEDY, check_room
@@ -150,6 +151,7 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
     if chosen.deformable is not None:
         check_given(chosen.deformable, start.displacement, guides)
     sources = _paths(fixed=fixed, moving=moving, fixed_mask=fixed_mask, moving_mask=moving_mask)
+    prints = {name: recorded(path) for name, path in sources.items()}
     del fixed, moving, fixed_mask, moving_mask, initial  # the images are held once, by `images`
     clock.lap("read")
     with memory_errors(REMEDY), limited_threads(threads) as used, seeded(seed):
@@ -159,7 +161,7 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
         found = _run_stages(scene, chosen, start, led, run)
         del scene, start
         result = _finish(images, found, run, outside)
-        return replace(result, run=replace(result.run, sources=sources))
+        return replace(result, run=replace(result.run, sources=sources, prints=prints))
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
+from warpfactor.checks.inputs import IMAGE_CHANGED
 from warpfactor.checks.judge import Check
 from warpfactor.checks.limits import AMBER, GREEN, GREY, RANK, RED
 from warpfactor.errors import Notice
@@ -171,6 +172,8 @@ def _notice(check: Check) -> Words:
 def _images(check: Check) -> Words:
     side = check.facts["side"]
     reason = sentence(Notice(**check.facts["notice"]))
+    if check.finding == IMAGE_CHANGED:
+        return Words(f"the {side} image is another file", reason, "Look for the file that was registered.")
     return Words(f"the {side} image is not available", reason, f"Make the report again with --{side} FILE.")
 
 
@@ -195,6 +198,7 @@ def _similarity(check: Check) -> Words:
         "chance": "The images are hardly more similar than after a shift by a tenth of their size "
         f"({facts['over_chance']:.1f} times the mutual information).",
         "less": "The images share less information after the registration than before it.",
+        "warp": "The warp does not make the images more similar than the affine alone, though its stage says so.",
     }
     contrast = "" if facts["multimodal"] else f"; {MULTIMODAL}"
     masks = "" if facts["masked"] else "; give masks if only a part of the images corresponds"
@@ -327,6 +331,8 @@ def _landmarks(check: Check) -> Words:
         "far": f"The landmarks are still {after:.1f} mm apart, {facts['share_of_size']:.0%} of the size of the object.",
         "further": f"{facts['further']} of {facts['count']} landmarks are more than a voxel further apart than before.",
     }
+    if most is not None:
+        reasons["worst"] = f"One of the landmarks is {most:.1f} mm off, however good the others are."
     largest = "" if most is None else f", {most:.1f} mm at most"
     advice = f"{LOOK}, and check that the points belong to these images and are LPS millimetres (RAS has other signs)."
     return Words(

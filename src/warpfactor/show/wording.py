@@ -151,6 +151,13 @@ def _image_differs(facts: Facts) -> str:
     return f"{text}{hint if facts['same_shape'] else ''}."
 
 
+def _image_changed(facts: Facts) -> str:
+    return (
+        f"{facts['path']}: is not the file that was registered as {facts['side']}, its content is another one; use the "
+        "original, or register again."
+    )
+
+
 def _image_unreadable(facts: Facts) -> str:
     return str(facts["error"])
 
@@ -176,5 +183,6 @@ _NOTICES: dict[str, Callable[[Facts], str]] = {
     inputs.IMAGE_NOT_FOUND: _image_not_found,
     inputs.IMAGE_DIFFERS: _image_differs,
     inputs.IMAGE_UNREADABLE: _image_unreadable,
+    inputs.IMAGE_CHANGED: _image_changed,
     record.UNVERIFIED_DEVICE: _unverified_device,
 }
