@@ -116,6 +116,12 @@ def test_a_truncated_composite_is_refused(tmp_path, keep):
     refused(wf.read_transform, path)
 
 
+@pytest.mark.parametrize(("code", "bits"), [(0, 0), (1536, 128), (1, 1), (2048, 256)])
+def test_data_types_without_numbers_that_can_be_used_are_refused(tmp_path, code, bits):
+    changed = {70: struct.pack("<hh", code, bits), 40: struct.pack("<h", 2), 42: struct.pack("<hh", 2, 2)}
+    refused(wf.read_image, nifti(tmp_path, changed))
+
+
 @pytest.mark.parametrize("code", [128, 2304, 511, 1, 1536, 2048])
 def test_data_types_that_are_no_image_are_refused(tmp_path, code):
     path = nifti(tmp_path, {70: struct.pack("<h", code)})

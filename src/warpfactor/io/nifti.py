@@ -330,6 +330,8 @@ def _number_type(path: Path, header: _Header) -> tuple[np.dtype[Any], tuple[floa
             f"{path}: its header claims {bits} bits a voxel (bitpix), its data type has {8 * stored.itemsize}; correct "
             "the header."
         )
+    if stored.names is None and (stored.kind not in "iufc" or stored.itemsize > 16 or stored.str[1:] == "f16"):
+        raise FileError(f"{path}: has the data type {int(header['datatype'])}; save it in another number type.")
     if stored.kind == "c":
         raise FileError(f"{path}: The image has complex values; save their magnitude or phase.")
     scaled = slope is not None and (slope, intercept) != (1.0, 0.0)

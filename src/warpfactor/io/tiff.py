@@ -141,6 +141,8 @@ def _voxels(path: Path, series: Any) -> Array:
 
 def _ordered(path: Path, voxels: Array, axes: str) -> Array:
     """The voxels as (C, Z, Y, X)."""
+    if len(axes) != voxels.ndim:
+        raise FileError(f"{path}: its axes {axes} are not those of its pixels; check the program that wrote it.")
     kept = [k for k, n in enumerate(voxels.shape) if n > 1 or axes[k] in "YX"]
     voxels, axes = voxels.reshape([voxels.shape[k] for k in kept]), "".join(axes[k] for k in kept)
     if TIME in axes:
