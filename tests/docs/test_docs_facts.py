@@ -28,8 +28,9 @@ DOCS = ROOT / "docs"
 SOURCE = ROOT / "src" / "warpfactor"
 # What wf.io has for the package itself.
 PLUMBING = {"GeometryWarning", "atomic_folder", "atomic_path", "check_folder", "check_free", "run_together"}
-PLUMBING |= {"is_keypoint_file", "is_picture"}
-ERRORS = {"InputError", "FileError", "WarpfactorError", "Notice"}  # shown with their module, `errors`
+PLUMBING |= {"is_keypoint_file", "is_picture", "reserved_folder"}
+# Shown with their module, `errors`.
+ERRORS = {"InputError", "FileError", "WarpfactorError", "Notice", "FolderInUseError", "OutOfMemoryError", "Cancelled"}
 VALUE = "\0"  # stands for what a message fills in
 
 
