@@ -39,9 +39,9 @@ def command(  # noqa: PLR0913 - one argument per option
         typer.Option(
             "--fusion",
             metavar="NAME",
-            help="How labels are fused: joint, weighted (by local correlation) or majority.",
+            help="How labels are fused: weighted (by local correlation), joint or majority.",
         ),
-    ] = "joint",
+    ] = "weighted",
     probabilities: Annotated[
         bool, typer.Option("--probabilities", help="Also write a probability map for every label.")
     ] = False,

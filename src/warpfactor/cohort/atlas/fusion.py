@@ -16,11 +16,12 @@ from torch import Tensor
 
 from warpfactor.kernels.ops import Ops
 
-RADIUS = 2  # voxels, of the windows in which images are compared
-POWER = 4.0  # of the local correlation
+RADIUS = 3  # voxels, of the windows in which images are compared
+POWER = 2.0  # of the local correlation
 JOINT_POWER = 2.0  # of the expected common error
-JOINT_RIDGE = 0.1  # added to the diagonal of M
-VARIANCE_FLOOR = 1e-4  # of the variance of a whole image; below it a window is empty
+JOINT_RIDGE = 3.0  # added to the diagonal of M, whose mean is 1
+JOINT_FLOOR = 5e-2  # as VARIANCE_FLOOR
+VARIANCE_FLOOR = 1e-2  # of the variance of a whole image; far below it a window shows nothing but noise
 _SLAB_BYTES = 128 << 20
 
 Weigh = Callable[[Tensor, Tensor, Ops], Tensor | None]
@@ -121,7 +122,7 @@ def local_correlation(first: Tensor, second: Tensor, ops: Ops) -> Tensor:
 def standardised(image: Tensor, ops: Ops) -> Tensor:
     """An image with mean 0 and variance 1 in the window around every voxel; 0 where it is flat."""
     sums = _means(torch.stack([image, image * image]), ops)
-    variance = (sums[1] - sums[0] ** 2).clamp_min_(0.0) + VARIANCE_FLOOR * float(image.var()) + 1e-12
+    variance = (sums[1] - sums[0] ** 2).clamp_min_(0.0) + JOINT_FLOOR * float(image.var()) + 1e-12
     found: Tensor = (image - sums[0]) / variance.sqrt_()
     return found
 

@@ -59,7 +59,7 @@ def segment(  # noqa: PLR0913 - the entry point takes every choice; all but thre
     atlases: Any,
     output: str | Path,
     *,
-    fusion: str = "joint",
+    fusion: str = "weighted",
     probabilities: bool = False,
     mask: str | Path | None = None,
     recipe: str | Recipe = "default",
@@ -77,7 +77,7 @@ def segment(  # noqa: PLR0913 - the entry point takes every choice; all but thre
         image: file of the image to segment.
         atlases: a table (.csv, .tsv) with the columns image and labels, or a list of dictionaries with these keys.
         output: folder to write.
-        fusion: "joint", "weighted" (by local correlation) or "majority".
+        fusion: "weighted" (by local correlation), "joint" or "majority".
         probabilities: whether to write a probability map for every label, too.
         mask: where the image counts.
         recipe, overrides, options, engine, watch: as for `run`.

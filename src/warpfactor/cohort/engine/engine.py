@@ -6,6 +6,7 @@ import importlib.util
 import logging
 import multiprocessing
 import time
+from asyncio import TimeoutError as AsyncTimeoutError  # another class before Python 3.11
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ CONFIG = {
     "distributed.scheduler.work-stealing": True,
     "distributed.admin.tick.limit": "1 h",  # kernels keep a worker's event loop waiting; that is no reason to worry
 }
+_ANSWER_S, _FETCH_S = 5, 120  # within which a living scheduler answers, and results are fetched
 _Job = TypeVar("_Job")
 
 
@@ -104,6 +106,7 @@ def open_engine(settings: EngineSettings, *, need_bytes: int, jobs: int) -> Iter
             'if __name__ == "__main__": so that it does not start again there.'
         )
     import dask
+    import distributed  # noqa: F401 - before its settings are changed, or its defaults would be lost with the changes
 
     with ExitStack() as stack:
         stack.enter_context(dask.config.set(CONFIG))
@@ -190,9 +193,10 @@ class _Connection:
 
     def workers(self) -> int:
         """How many workers there are now."""
-        try:
-            return len(self._client.scheduler_info(n_workers=-1)["workers"])
-        except (OSError, ValueError, RuntimeError, KeyError):
+        client = self._client
+        try:  # with a time limit, since a scheduler that has just died does not answer
+            return len(client.sync(client.scheduler.ncores, callback_timeout=_ANSWER_S))
+        except (OSError, ValueError, RuntimeError, AttributeError, TimeoutError, AsyncTimeoutError):
             return 0
 
     def finished(self, function: Callable[[_Job], Any], jobs: Sequence[_Job]) -> Iterator[tuple[_Job, Any]]:
@@ -207,15 +211,20 @@ class _Connection:
     def _round(self, function: Callable[[_Job], Any], jobs: Mapping[int, _Job]) -> Iterator[tuple[int, Any]]:
         """Send all jobs and yield what ends; it returns early if the scheduler is lost."""
         from distributed import as_completed
+        from distributed.client import CancelledError
 
         try:
             futures = {self._submit(function, job, number): number for number, job in jobs.items()}
             for future in as_completed(list(futures), loop=self._client.loop):
                 if future.status in ("cancelled", "lost"):
                     continue
-                yield futures[future], _result(future)
+                try:
+                    found = _result(future)
+                except CancelledError:  # the scheduler was lost before it could be fetched
+                    continue
+                yield futures[future], found
                 future.release()
-        except (OSError, RuntimeError, TimeoutError) as error:
+        except (OSError, RuntimeError, TimeoutError, AsyncTimeoutError) as error:
             if self._client.status == "running":
                 raise
             logging.getLogger(__name__).info("The scheduler was lost: %s", error)
@@ -254,7 +263,7 @@ def _result(future: Any) -> Any:
     from distributed import KilledWorker
 
     if future.status == "finished":
-        return future.result()
+        return future.result(timeout=_FETCH_S)
     error = future.exception()
     if isinstance(error, KilledWorker):
         return Crash(
