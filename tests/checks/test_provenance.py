@@ -1,5 +1,7 @@
 """Files that are not those that were registered, warps that do nothing and single bad landmarks are not green."""
 
+import json
+import os
 import shutil
 from dataclasses import replace
 
@@ -98,3 +100,32 @@ def test_one_landmark_far_off_beside_a_good_mean_is_not_green(tmp_path):
     bad = landmarks(14.0)
     assert bad["level"] == "amber"
     assert "14.0 mm off" in bad["reason"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"stages": 5},
+        {"stages": [1]},
+        {"figures": "x"},
+        {"inputs": {"fixed": 7}},
+        {"notices": [3]},
+        {"fixed": []},
+        {"files": None},
+    ],
+)
+def test_entries_of_a_wrong_kind_are_a_sentence_or_left_out(folder, wrong):
+    path = folder / "out" / "result.json"
+    path.write_text(json.dumps({**entries(folder / "out"), **wrong}))
+    try:
+        wf.report.rebuild(folder / "out")
+    except wf.FileError as error:
+        assert "result.json" in str(error)
+
+
+def test_a_pipe_in_result_json_does_not_hang_the_report(folder):
+    os.mkfifo(folder / "pipe.mha")
+    found = entries(folder / "out")
+    found["inputs"]["fixed"] = {"path": str(folder / "pipe.mha"), "path_from_result": None, "sha256": "0" * 64}
+    (folder / "out" / "result.json").write_text(json.dumps(found))
+    assert "image_unreadable" in findings(wf.report.rebuild(folder / "out"))

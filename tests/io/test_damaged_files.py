@@ -205,6 +205,11 @@ def test_the_origin_of_a_metaimage_is_checked(tmp_path, value):
     refused(wf.read_image, meta(tmp_path, "Offset = 0 0 0", f"Offset = {value}"))
 
 
+def test_the_axes_of_a_metaimage_are_checked(tmp_path):
+    """ITK does not come to an end with these."""
+    refused(wf.read_image, meta(tmp_path, "TransformMatrix = 1 0 0 0", "TransformMatrix = 1 0 0 1e308"), "1e+09")
+
+
 def test_flipped_bits_in_a_compressed_metaimage_are_noticed(tmp_path):
     path = meta(tmp_path, "NDims", "NDims", compressed=True)
     good = path.read_bytes()

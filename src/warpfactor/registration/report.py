@@ -6,7 +6,8 @@ it again from a result folder.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from warpfactor.registration.provenance import changes
 from warpfactor.show.report import Report, make_report
 from warpfactor.show.report.summary import (
     REPORT,
+    RESULT,
     SummaryRow,
     find_results,
     read_facts,
@@ -69,7 +71,8 @@ def rebuild(folder: str | Path, *, fixed: str | Path | None = None, moving: str 
         fixed, moving: the images, if they are no longer where result.json says; without them the page shows what the
             folder contains.
     """
-    return make_report(case_of_folder(folder, fixed=fixed, moving=moving))
+    with _damage(folder):
+        return make_report(case_of_folder(folder, fixed=fixed, moving=moving))
 
 
 def refresh(
@@ -82,17 +85,29 @@ def refresh(
         force: replace a report even if the new one shows fewer of the images; otherwise ImageNotFoundError is raised.
     """
     place = Path(folder)
-    case = case_of_folder(place, fixed=fixed, moving=moving)
+    with _damage(folder):
+        case = case_of_folder(place, fixed=fixed, moving=moving)
     if case.missing and not force and len(case.missing) > _missing_on_page(place):
         reasons = " ".join(sentence(notice) for notice in case.missing.values())
         raise ImageNotFoundError(
             f"{folder}: {reasons} The existing report shows it and was not changed; force=True (--force) replaces it."
         )
-    report = make_report(case)
+    with _damage(folder):
+        report = make_report(case)
     report.save(place / REPORT, force=True)
     files = {**case.entries["files"], "report": REPORT}
     write_entries(place, {**case.entries, "files": files, "verdict": report.verdict.to_dict()})
     return report
+
+
+@contextmanager
+def _damage(folder: str | Path) -> Iterator[None]:
+    """Turn what entries of a wrong kind in result.json cause into a FileError."""
+    try:
+        yield
+    except (TypeError, KeyError, AttributeError, IndexError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise FileError(f"{folder}: its {RESULT} has an entry that is not of its kind ({reason}).") from error
 
 
 def summarise(

@@ -12,6 +12,7 @@ from warpfactor.io.headers.payload import (
     DamageError,
     check_deflated,
     check_need,
+    check_place,
     check_sizes,
     finite_numbers,
     header_lines,
@@ -81,10 +82,14 @@ def _needed_bytes(entries: dict[str, str]) -> int:
 
 
 def _check_geometry(entries: dict[str, str], axes: int) -> None:
-    for names, count in ((_ORIGINS, axes), (_TURNS, axes * axes), (("ElementSpacing", "ElementSize"), axes)):
+    for names, count in (
+        (_ORIGINS, axes),
+        (_TURNS, axes * axes),
+        (("ElementSpacing", "ElementSize", "CenterOfRotation"), axes),
+    ):
         for name in names:
             if name in entries:
-                finite_numbers(entries[name], name, count)
+                check_place(entries[name], name, count)
 
 
 def _check_voxels(path: Path, stream: BinaryIO, entries: dict[str, str], needed: int) -> None:

@@ -13,6 +13,7 @@ from warpfactor.io.headers.payload import (
     DamageError,
     check_deflated,
     check_need,
+    check_place,
     check_sizes,
     finite_numbers,
     header_lines,
@@ -90,7 +91,7 @@ def _needed(entries: dict[str, str]) -> tuple[int, int]:
 def _check_geometry(entries: dict[str, str]) -> None:
     for name in ("space origin", "space directions"):
         for vector in _VECTOR.findall(entries.get(name, "")):
-            finite_numbers(vector.replace(",", " "), name)
+            check_place(vector.replace(",", " "), name)
 
 
 def _check_voxels(path: Path, stream: BinaryIO, entries: dict[str, str], voxels: int, needed: int) -> None:

@@ -19,6 +19,7 @@ class DamageError(InputError):
 
 MOST_AXES = 5  # a series of vector images
 _CHUNK = 1 << 20
+_FURTHEST = 1e9  # millimetres
 _ZLIB, _GZIP = 15, 31  # window bits of the two kinds of deflate streams
 _DAMAGE: tuple[type[Exception], ...] = (cast(Any, isal_zlib.error), EOFError)
 TRUNCATED = "is truncated, it ends before the data that its header announces; copy it again from its source"
@@ -63,6 +64,12 @@ def finite_numbers(text: str, name: str, count: int | None = None) -> tuple[floa
     if count is not None and len(values) != count:
         raise DamageError(f"its entry {name} has {len(values)} numbers where {count} belong; correct the header")
     return values
+
+
+def check_place(text: str, name: str, count: int | None = None) -> None:
+    """Raise a DamageError unless a header entry has the numbers of a place in space; ITK does not end with 1e308."""
+    if any(abs(value) > _FURTHEST for value in finite_numbers(text, name, count)):
+        raise DamageError(f"its entry {name} has a number beyond {_FURTHEST:g}, which no image has; correct the header")
 
 
 def check_sizes(sizes: Sequence[int], name: str) -> None:
