@@ -32,6 +32,7 @@ _SOURCES = {
     "LandmarkPair": "registration.guides",
     "LinearSettings": "stages.linear.stage",
     "Linearization": "terms",
+    "Longitudinal": "followup",
     "MI": "terms",
     "MIND": "terms",
     "MSE": "terms",
@@ -44,6 +45,7 @@ _SOURCES = {
     "Warp": "geometry.transform",
     "WarpfactorError": "errors",
     "Weighted": "terms",
+    "longitudinal": "followup",
     "mean_velocity": "geometry.velocity",
     "mean_warp": "geometry.velocity",
     "power": "geometry.velocity",
@@ -86,6 +88,7 @@ if TYPE_CHECKING:
         OutOfMemoryError,
         WarpfactorError,
     )
+    from warpfactor.followup import Longitudinal, longitudinal
     from warpfactor.geometry.grid import Grid
     from warpfactor.geometry.image import Image
     from warpfactor.geometry.transform import Affine, Chain, Warp
@@ -135,6 +138,7 @@ __all__ = [
     "LandmarkPair",
     "LinearSettings",
     "Linearization",
+    "Longitudinal",
     "Notice",
     "OutOfMemoryError",
     "Recipe",
@@ -147,6 +151,7 @@ __all__ = [
     "cohort",
     "io",
     "kernels",
+    "longitudinal",
     "mean_velocity",
     "mean_warp",
     "measure",

@@ -19,6 +19,7 @@ LAYERS = [
     "checks",
     "show",
     "registration",
+    "followup",
     "cohort",
     "bench",
     "cli",

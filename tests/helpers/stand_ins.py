@@ -22,10 +22,13 @@ from warpfactor.bench.run.record import read_run
 from warpfactor.recipebook.table import RECIPES
 
 COPIES = {
-    "fixed": ("template", "inhale", "t1_fixed"),
-    "moving": ("subject", "exhale", "t1_moving", "tissue", "sub-01", "sub-02", "sub-03"),
+    "fixed": ("template", "inhale", "t1_fixed", "scan1"),
+    "moving": ("subject", "exhale", "t1_moving", "scan2", "scan3", "tissue", "sub-01", "sub-02", "sub-03"),
     "mask": ("fixed_mask", "moving_mask", "template_mask", "inhale_lungs", "exhale_lungs"),
-    "fixed_labels": ("atlas",),
+    "fixed_labels": (
+        "atlas",
+        "scan1_labels",
+    ),
     "moving_labels": ("labels",),
 }
 

@@ -32,6 +32,7 @@ from warpfactor.cli import (
     info,
     invert,
     jacobian,
+    longitudinal,
     recipes,
     register,
     report,
@@ -82,6 +83,7 @@ app = typer.Typer(
 )
 _add = partial(app.command, cls=Command)
 _add("register", short_help="Register two images.")(register.command)
+_add("longitudinal", short_help="Map what changed between scans of one person.")(longitudinal.command)
 _add("apply", short_help="Apply a transform to images, labels, series or points.")(apply.command)
 _add("cohort", short_help="Register many images, on this machine or a cluster.")(cohort.command)
 _add("template", short_help="Make an unbiased template of a group.")(template.command)

@@ -145,6 +145,12 @@ _TABLE = (
         replace(_ACROSS, method="velocity"),
         replace(_ACROSS_PLANAR, method="velocity"),
     ),
+    Recipe(
+        "longitudinal",
+        "Scans of one person: a rigid transform, then a warp, both found alike for either scan.",
+        (replace(_RIGID, symmetric=True),),
+        replace(_ADAPTIVE, method="symmetric", step=0.25, volume=0.0),  # small changes, to be seen in full
+    ),
     Recipe("rigid", "Rotation and translation only.", (_RIGID,)),
     Recipe("affine", "Rotation, translation, scale and shear, no warp.", (_AFFINE,)),
 )
