@@ -21,6 +21,7 @@ NAMES = [
     "fast",
     "accurate",
     "symmetric",
+    "velocity",
     "longitudinal",
     "rigid",
     "affine",
