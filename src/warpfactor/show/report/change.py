@@ -23,7 +23,7 @@ FULL_SCALE = 0.1  # of the logarithm: colours stand for 10 % either way
 LEAST = 0.005  # changes below this are not coloured
 
 
-class Figures(Protocol):
+class StructureFigures(Protocol):
     """What a row of the table says of a structure."""
 
     @property
@@ -49,7 +49,7 @@ class ChangePage:
     scan: Image
     log_change: Image
     mean_absolute_log: float
-    rows: Sequence[tuple[str, Figures]]
+    rows: Sequence[tuple[str, StructureFigures]]
 
 
 def render_change(first: Image, mean: Image, pages: Sequence[ChangePage], warnings: Sequence[str]) -> str:
