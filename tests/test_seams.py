@@ -44,7 +44,7 @@ def test_public_classes_have_names_of_their_own():
 
 def test_only_entry_points_choose_a_backend():
     """`select` and `choose` are called where a user enters, or where no backend was given."""
-    entry = ("kernels", "registration", "cohort", "cli", "bench", "geometry/resample.py")
+    entry = ("kernels", "registration", "followup", "cohort", "cli", "bench", "geometry/resample.py")
     entry += ("geometry/transform.py", "geometry/velocity.py", "measure")
     wrong = [
         f"{path}:{node.lineno}"
