@@ -34,7 +34,7 @@ def test_every_term_is_told_in_history_progress_and_report(images, files, tmp_pa
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     told = [line["parts"] for line in lines if line["event"] == "iteration" and line["stage"] == "deformable"]
     assert all([name for name, _ in parts] == terms for parts in told)
-    page = (out / "report.html").read_text()
+    page = (out / "report.html").read_text(encoding="utf-8")
     assert "Mi of fixed</td>" in page
     assert "Bending</td>" in page
 

@@ -110,7 +110,7 @@ def test_the_command_writes_a_whole_folder(tmp_path):
     assert percent < -4
     assert f"label 1: {percent:+.2f} %" in done.stdout
     assert (out / "changes.csv").read_text().splitlines()[2].startswith("scan2.nii.gz,1,")
-    page = (out / "report.html").read_text()
+    page = (out / "report.html").read_text(encoding="utf-8")
     assert f"{percent:+.2f}" in page
     assert "data:image/png" in page
     again = wf.read_transform(out / "scan2Warp.nii.gz").resample(

@@ -16,7 +16,8 @@ from warpfactor.errors import InputError
 
 _T = TypeVar("_T")
 PAIR = "--pair"  # the one option that takes two values
-BACKENDS = ("auto", "numba", "reference")  # as in kernels.BACKENDS, which --help must not import: it needs PyTorch
+# As in kernels.BACKENDS, which --help must not import: it needs PyTorch.
+BACKENDS = ("auto", "numba", "triton", "reference")
 
 
 def _limit_threads(context: typer.Context, threads: int | None) -> int | None:
