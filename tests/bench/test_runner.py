@@ -152,5 +152,6 @@ def test_the_meter_counts_time_processors_and_memory():
         while time.process_time() < end:
             pass
         subprocess.run([sys.executable, "-c", "x = bytes(80 << 20)"], check=True)
-    assert cost.wall_s > 0.1 and cost.cpu_s > 0.1
+    tick = 0.01  # of the system's count of processor time, at both ends
+    assert cost.wall_s > 0.1 - tick and cost.cpu_s > 0.1 - 2 * tick
     assert cost.peak_memory_mb > 80 + cost.start_memory_mb * 0.5
