@@ -44,12 +44,12 @@ from warpfactor.registration.provenance import recorded
 from warpfactor.registration.resources import Clock, checked_device, limited_threads, peak_memory_mb, seeded, versions
 from warpfactor.registration.result import Registration, RunInfo
 from warpfactor.registration.room import REMEDY, check_room
-from warpfactor.scene.contrasts import same_contrast
 from warpfactor.scene.missing import Gap, Lookout, gap_shares, without_background, without_gaps
 from warpfactor.scene.object import shown
 from warpfactor.scene.prepare import make_scene, stored
 from warpfactor.scene.scene import Scene
 from warpfactor.show.wording import warn_of
+from warpfactor.stages.contrasts import same_contrast
 from warpfactor.stages.deform import check_given, run_deformable, treats_alike, working_grid
 from warpfactor.stages.found import Found
 from warpfactor.stages.linear.both import run_linear_both_ways
@@ -312,9 +312,10 @@ def _run_stages(scene: Scene, recipe: Recipe, start: Initial, led: _Led, run: _R
     warped: Found | None = None
     if displacement is not None or recipe.deformable is not None:
         where = shown(scene.fixed).cpu()
-    if recipe.across is not None and not run.stopped:
-        alike = recipe.deformable is not None and treats_alike(recipe.deformable)
-        recipe = recipe.for_contrasts(same=same_contrast(scene, aligned.matrix, run.ops, both_ways=alike))
+    if recipe.deformable is not None and recipe.across is not None and not run.stopped:
+        alike = treats_alike(recipe.deformable)
+        same = same_contrast(scene, aligned.matrix, recipe.deformable, run.ops, both_ways=alike)
+        recipe = recipe.for_contrasts(same=same)
         run.clock.lap("contrasts")
     if recipe.deformable is not None and not run.stopped:
         warped = run_deformable(

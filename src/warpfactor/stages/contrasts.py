@@ -1,14 +1,17 @@
 """Whether two images, brought together by the linear stages, have the same contrast.
 
-In images of one contrast an edge is as strong in one as in the other, but for one factor; shading, noise and what does
-not yet lie on each other change that in some places. Across contrasts the factor depends on the tissue, and its sign
-may. So windows of both images are compared, and those count whose ratio of variances is far from what most have, or
-whose correlation is negative. docs/benchmarks/contrasts.md has the figures of many kinds of images.
+In images of one contrast an edge is as strong in one as in the other, but for one factor. Across contrasts the factor
+depends on the tissue, and its sign may. What the linear stages leave apart hides this: edges that do not lie on each
+other have any ratio. So the images are first warped onto each other at a coarse level, by local correlation, which
+takes any factor and either sign. Then windows are compared that correlate well, so that they show the same thing, and
+those count against one contrast whose ratio of variances is far from what most have, or whose correlation is negative.
+docs/benchmarks/contrasts.md has the figures of many kinds of images.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -19,51 +22,62 @@ from warpfactor.geometry.resample import VoxelMap
 from warpfactor.kernels.ops import Ops
 from warpfactor.scene.levels import finest_spacing, level_scene
 from warpfactor.scene.scene import Scene
+from warpfactor.stages.greedy import run_greedy
+from warpfactor.stages.settings import Deformable
 
-WIDTH = 32  # voxels along the longest side of the images that are compared
-RADIUS = 2  # of their windows
+WIDTH = 80  # voxels along the longest side of the images that are compared
+LEVELS, ITERATIONS = (2.0, 1.0), (20, 5)  # of the warp that brings them onto each other
+RADIUS = 1  # of the windows
 SHOWN = 0.02  # share of an image's contrast from which a window shows something
+ALIKE = 0.8  # squared correlation from which windows show the same thing
 FAR = math.log(2)  # distance of the logarithm of a ratio of variances from the median
-LIMIT = 0.195  # share of windows up to which images have the same contrast
+LIMIT = 0.22  # share of windows up to which images have the same contrast
 
 
-def same_contrast(scene: Scene, matrix: Matrix, ops: Ops, *, both_ways: bool = False) -> bool:
+def same_contrast(scene: Scene, matrix: Matrix, settings: Deformable, ops: Ops, *, both_ways: bool = False) -> bool:
     """Whether the images have the same contrast.
 
     Args:
         scene: the images.
         matrix: 4x4, LPS mm, fixed to moving, that brings them together.
+        settings: of the warp between images of one contrast.
         ops: kernels.
         both_ways: compare them on both grids, so that it does not matter which image is the fixed one.
     """
-    share = inconsistency(scene, matrix, ops)
+    share = inconsistency(scene, matrix, settings, ops)
     if both_ways:
         back = np.asarray(np.linalg.inv(matrix), dtype=np.float64)
-        share = (share + inconsistency(scene.swapped(), back, ops)) / 2
+        share = (share + inconsistency(scene.swapped(), back, settings, ops)) / 2
     return share <= LIMIT
 
 
-def inconsistency(scene: Scene, matrix: Matrix, ops: Ops) -> float:
+def inconsistency(scene: Scene, matrix: Matrix, settings: Deformable, ops: Ops) -> float:
     """Share of the windows that do not have the usual ratio of variances, 0 to 1; 0 if there are none to compare."""
     grid = scene.fixed.grid
     longest = max(n * s for n, s in zip(grid.shape, grid.spacing_mm, strict=True))
-    level = level_scene(scene, longest / finest_spacing(grid) / WIDTH, ops)
-    level = level.single()
+    level = level_scene(scene, longest / finest_spacing(grid) / WIDTH, ops).single()
+    warp, _ = run_greedy(level, _coarse(settings), ops=ops, affine=matrix)
     through = VoxelMap(level.fixed.grid, None, matrix).matrix(level.moving.grid)
-    weight = _weight(level, through, ops)
+    weight = _weight(level, warp, through, ops)
     shares = []
     for fixed, moving in zip(level.fixed.data, level.moving.data, strict=True):
-        warped = ops.sample(moving.contiguous(), None, through, shape=level.shape)
+        warped = ops.sample(moving.contiguous(), warp, through, shape=level.shape)
         shares.append(_unusual(fixed, warped, weight, ops))
     return sum(shares) / len(shares)
 
 
-def _weight(level: Scene, through: Tensor, ops: Ops) -> Tensor:
+def _coarse(settings: Deformable) -> Deformable:
+    """The settings for a few quick iterations."""
+    size = replace(settings, levels=LEVELS, iterations=ITERATIONS, coarsest=0, meant_for=0)
+    return replace(size, method="greedy", volume=0.0, agreement=0.0, shading=0.0)
+
+
+def _weight(level: Scene, warp: Tensor | None, through: Tensor, ops: Ops) -> Tensor:
     """1 where both images count, else 0."""
     moving = torch.ones(level.moving.shape, device=level.device)
     if level.moving.mask is not None:
         moving = level.moving.mask.to(moving.dtype)
-    weight = (ops.sample(moving, None, through, shape=level.shape) >= 0.5).to(moving.dtype)
+    weight = (ops.sample(moving, warp, through, shape=level.shape) >= 0.5).to(moving.dtype)
     return weight if level.fixed.mask is None else weight * (level.fixed.mask > 0)
 
 
@@ -74,10 +88,10 @@ def _unusual(fixed: Tensor, warped: Tensor, weight: Tensor, ops: Ops) -> float:
     n, *sums = ops.smooth_box(torch.stack([weight, f, m, f * f, m * m, f * m]), radius)
     mean_f, mean_m, ff, mm, fm = (part / n.clamp(min=1e-6) for part in sums)
     var_f, var_m, cov = ff - mean_f * mean_f, mm - mean_m * mean_m, fm - mean_f * mean_m
-    shown = (weight > 0) & _shows(var_f, weight) & _shows(var_m, weight)
-    ratio, sign = torch.log(var_m[shown] / var_f[shown]), cov[shown] > 0
+    alike = (weight > 0) & _shows(var_f, weight) & _shows(var_m, weight) & (cov * cov > ALIKE * var_f * var_m)
+    ratio, sign = torch.log(var_m[alike] / var_f[alike]), cov[alike] > 0
     if not bool(sign.any()):
-        return float(shown.any())
+        return float(alike.any())
     usual = (ratio - ratio[sign].median()).abs() <= FAR
     return 1 - float((usual & sign).double().mean())
 

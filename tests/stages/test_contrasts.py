@@ -11,9 +11,10 @@ from scenes import scene_of
 from warpfactor.kernels import numba as cpu
 from warpfactor.kernels import reference
 from warpfactor.phantom import phantom
-from warpfactor.scene.contrasts import inconsistency, same_contrast
+from warpfactor.stages.contrasts import inconsistency, same_contrast
 
 SHAPE = (40, 44, 36)
+WARP = wf.recipes()["default"].deformable
 
 
 def images(contrast, shape=SHAPE):
@@ -25,14 +26,14 @@ def images(contrast, shape=SHAPE):
 def test_images_of_one_contrast_are_known_whatever_their_units(ops):
     fixed, moving = images("t1")
     other = replace(moving, data=300 * moving.data + 7)
-    assert same_contrast(scene_of(fixed, other), np.eye(4), ops)
+    assert same_contrast(scene_of(fixed, other), np.eye(4), WARP, ops)
 
 
 @pytest.mark.parametrize("shape", [SHAPE, (1, 90, 80)], ids=["3-D", "2-D"])
 @pytest.mark.parametrize("contrast", ["t2", "inverted"])
 def test_images_of_different_contrast_are_known(contrast, shape):
     fixed, moving = images(contrast, shape)
-    assert not same_contrast(scene_of(fixed, moving), np.eye(4), cpu)
+    assert not same_contrast(scene_of(fixed, moving), np.eye(4), WARP, cpu)
 
 
 def test_masks_are_heeded():
@@ -44,7 +45,7 @@ def test_masks_are_heeded():
     mask[:, :, :21] = 0
     scene = scene_of(fixed, replace(moving, data=broken), moving_mask=wf.Image(mask, moving.grid))
     whole = scene_of(fixed, replace(moving, data=broken))
-    assert inconsistency(scene, np.eye(4), cpu) < inconsistency(whole, np.eye(4), cpu)
+    assert inconsistency(scene, np.eye(4), WARP, cpu) < inconsistency(whole, np.eye(4), WARP, cpu)
 
 
 @pytest.mark.parametrize(("contrast", "metric"), [("t1", "lncc"), ("t2", "mind")])
