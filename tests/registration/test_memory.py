@@ -114,7 +114,7 @@ def test_iterations_do_not_raise_the_peak(optimizer: str, metric: str, generator
     """Kernels allocate behind PyTorch's back: rows and planes, but nothing as large as an image."""
     scene = scene_of(SIZE, generator)
     run_greedy(scene, settings(optimizer, metric, 2), ops=OPS, affine=IDENTITY)
-    assert min(rise(scene, settings(optimizer, metric, 5)) for _ in range(3)) < 1.0 * SIZE**3
+    assert any(rise(scene, settings(optimizer, metric, 5)) < 1.0 * SIZE**3 for _ in range(3))
 
 
 def rise(scene: Scene, chosen: Deformable) -> int:
