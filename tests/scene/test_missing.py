@@ -8,7 +8,20 @@ import pytest
 import torch
 
 import warpfactor as wf
-from damage import AXIS, SHAPES, brain, cut_of, dice, emptied, error, images_of, kept, labels_behind, truth
+from damage import (
+    AXIS,
+    SHAPES,
+    assert_sound,
+    brain,
+    cut_of,
+    dice,
+    emptied,
+    error,
+    images_of,
+    kept,
+    labels_behind,
+    truth,
+)
 from scenes import OPS, scene_of
 from warpfactor.scene.missing import LEAST, Lookout, without_background, without_gaps
 from warpfactor.scene.prepare import stored
@@ -182,10 +195,13 @@ def test_without_background_what_has_its_value_does_not_count():
 @pytest.mark.parametrize("side", ["fixed", "moving"])
 def test_what_is_missing_is_not_dragged_away(dimension, side):
     made, found = truth(dimension), registered(dimension, side)
-    assert found.figures.warp.jacobian.folded_count == 0
-    lost = made.mask.clone()
-    lost[:, : cut_of(images_of(made)[side == "moving"], AXIS)] = False
+    assert_sound(found, limit_mm=10.0)
+    lost, seen = made.mask.clone(), made.mask.clone()
+    cut = cut_of(images_of(made)[side == "moving"], AXIS)
+    lost[:, :cut] = False
+    seen[:, cut - 6 :] = False  # what was lost, and as much as the true warp moves
     assert error(found.transform, made, lost) < error(found.affine, made, lost) + 0.25
+    assert error(found.transform, made, seen) < error(found.affine, made, seen)
     assert error(found.transform, made, made.mask) < error(found.affine, made, made.mask)
 
 
@@ -224,8 +240,8 @@ def test_a_given_mask_is_not_second_guessed():
     assert found.warnings == ()
 
 
-@pytest.mark.parametrize(("axis", "side"), [(0, "moving"), (1, "moving"), (2, "moving"), (1, "fixed")])
-def test_a_brain_without_a_third_is_registered_without_harm(data_dir, axis, side):
+@pytest.mark.parametrize(("axis", "side", "gain"), [(1, "moving", 0.10), (2, "moving", 0.09), (1, "fixed", 0.09)])
+def test_a_brain_without_a_third_is_registered_without_harm(data_dir, axis, side, gain):
     """Labels overlap better than after the affine, and those that lie in the missing third no less."""
     (fixed, fixed_labels), (moving, moving_labels) = brain(data_dir, 1000), brain(data_dir, 1001)
     if side == "moving":
@@ -233,9 +249,9 @@ def test_a_brain_without_a_third_is_registered_without_harm(data_dir, axis, side
     else:
         found, lost = wf.register(emptied(fixed, axis), moving), labels_behind(fixed_labels, fixed, axis)
     before, after = (dice(t, fixed_labels, moving_labels).per_label for t in (found.affine, found.transform))
-    assert found.figures.warp.jacobian.folded_count == 0
+    assert_sound(found, limit_mm=20.0)
     assert np.mean(list(before.values())) > 0.4  # the affine was not misled
-    assert np.mean(list(after.values())) > np.mean(list(before.values())) + 0.09
+    assert np.mean(list(after.values())) > np.mean(list(before.values())) + gain
     assert np.mean([after[label] for label in lost]) > np.mean([before[label] for label in lost]) - 0.01
 
 
