@@ -13,7 +13,30 @@ import numpy as np
 import pytest
 import torch
 
-DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+TESTS = Path(__file__).resolve().parent
+DATA = TESTS.parents[1] / "shared" / "data"
+# The files that take longest, of which `make test` gives each to one process as a whole. They come first, so that no
+# process is left with one of them when the other has nothing to do any more.
+LONG = (
+    "kernels/test_triton.py",
+    "stages/test_robustness.py",
+    "kernels/test_numba.py",
+    "stages/test_linear.py",
+    "scene/test_missing.py",
+    "stages/test_invariance.py",
+    "docs/test_docs.py",
+    "kernels/test_lncc_blocks.py",
+    "stages/test_recovery.py",
+    "stages/test_symmetric.py",
+    "bench/test_gpu.py",
+    "registration/test_memory.py",
+)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):  # in a process of pytest-xdist
+        names = {TESTS / name: number for number, name in enumerate(LONG)}
+        items.sort(key=lambda item: names.get(item.path, len(LONG)))
 
 
 @pytest.fixture
