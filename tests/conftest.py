@@ -29,7 +29,6 @@ LONG = (
     "stages/test_recovery.py",
     "stages/test_symmetric.py",
     "bench/test_gpu.py",
-    "registration/test_memory.py",
 )
 
 
