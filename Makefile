@@ -28,9 +28,9 @@ docs: $(VENV)/.installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "open site/index.html"
 
-# Two processes, each with whole files, as tests of one file share what they register.
+# Two processes, each with whole files, as tests of one file share what they register; tests/conftest.py has their order.
 test: lint types
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 clean:
 	rm -rf $(VENV) demo-output site .pytest_cache .mypy_cache .ruff_cache

@@ -1,5 +1,7 @@
 """Hard pairs are found by the linear stages without options, and the table of them counts."""
 
+import functools
+
 import pytest
 
 import warpfactor as wf
@@ -17,9 +19,14 @@ QUICK = (
 )
 
 
+@functools.cache
+def outcome_of(case):
+    return run_case(case)
+
+
 @pytest.mark.parametrize("case", QUICK, ids=lambda case: case.name)
 def test_a_hard_pair_is_found(case):
-    outcome = run_case(case)
+    outcome = outcome_of(case)
     assert outcome.right, outcome
     assert outcome.evidence > 5
 
@@ -39,7 +46,7 @@ def test_the_true_map_is_true():
 
 
 def test_the_table_counts():
-    outcome = run_case(QUICK[0])
+    outcome = outcome_of(QUICK[0])
     text = table([outcome, outcome])
     assert text.startswith(f"2 of 2 are right: mean error below {LIMIT:.0%}")
     assert text.count("| yes |") == 2

@@ -38,20 +38,24 @@ def text_of(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8")
 
 
-def test_every_key_and_file_of_a_result_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = stand_ins.make(tmp_path)
+def test_every_key_and_file_of_a_result_is_explained(
+    files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(files)
     stand_ins.hurry(monkeypatch)
-    line = "register fixed.nii.gz moving.nii.gz -o new --moving-labels moving_labels.nii.gz --landmarks landmarks.csv"
+    new = tmp_path / "new"
+    line = (
+        f"register fixed.nii.gz moving.nii.gz -o {new} --moving-labels moving_labels.nii.gz --landmarks landmarks.csv"
+    )
     done = CliRunner().invoke(cli.app, [*line.split(), "--fixed-labels", "fixed_labels.nii.gz"])
     assert done.exit_code == 0, done.output
-    entries = json.loads(Path("new/result.json").read_text(encoding="utf-8"))
+    entries = json.loads((new / "result.json").read_text(encoding="utf-8"))
     nested = [entries[name] for name in ("fixed", "figures", "labels", "landmarks", "verdict")] + entries["stages"]
     nested += [stage["history"] for stage in entries["stages"]]
     keys = {*entries, *(key for part in nested for key in part)}
     page = text_of("docs/files.md")
     assert [key for key in sorted(keys) if not _explained(key, page)] == []
-    assert [path.name for path in Path("new").iterdir() if f"`{path.name}`" not in page] == []
+    assert [path.name for path in new.iterdir() if f"`{path.name}`" not in page] == []
 
 
 def _explained(key: str, page: str) -> bool:

@@ -19,6 +19,7 @@ from warpfactor.bench.data import example
 from warpfactor.bench.data.dataset import BenchCase, write_table
 from warpfactor.bench.run import runner, worker
 from warpfactor.bench.run.record import read_run
+from warpfactor.cli import warmup
 from warpfactor.recipebook.table import RECIPES
 
 COPIES = {
@@ -143,6 +144,7 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(example, "write_example", partial(example.write_example, pairs=2, shape=SHAPE))
     monkeypatch.setattr("warpfactor.show.report.align", lambda *_: None)
     monkeypatch.setattr(runner, "_run_once", run_here)
+    monkeypatch.setattr(warmup, "parts", lambda: [("a part", lambda: None)])  # tests/cli/test_startup.py runs them all
     use_serial(monkeypatch)
 
 

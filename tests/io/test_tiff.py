@@ -82,7 +82,7 @@ def test_labels_are_exact_and_what_we_write_is_read_again(tmp_path, kind):
 def test_what_cannot_be_one_image_is_named(tmp_path):
     path = tmp_path / "film.tif"
     tifffile.imwrite(path, stack((7, 20, 30)), imagej=True, metadata={"axes": "TYX"})
-    with pytest.raises(FileError, match=r"film.tif: has 7 time points; one image is meant, so save one"):
+    with pytest.raises(FileError, match=r"film.tif: has 7 time points, but a single image is needed; save one"):
         wf.read_image(path)
     path.write_bytes(b"II*\0 nothing")
     with pytest.raises(FileError, match=r"film.tif: cannot be read as a TIFF \(is truncated"):

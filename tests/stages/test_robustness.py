@@ -19,7 +19,6 @@ from damage import (
     SHAPES,
     assert_sound,
     brain,
-    cropped,
     cut_of,
     dice,
     emptied,
@@ -31,9 +30,6 @@ from damage import (
     truth,
 )
 from warpfactor.measure import dice_figures
-
-# What happens to images
-
 
 # Phantoms, judged by the true warp
 
@@ -54,16 +50,19 @@ def _grown(mask, voxels):
     return functional.max_pool3d(mask, edge, stride=1, padding=[e // 2 for e in edge])
 
 
+@functools.cache
+def attacked(dimension, attack):
+    return wf.register(*ATTACKS[attack](*images_of(truth(dimension))))
+
+
 @pytest.mark.parametrize("dimension", SHAPES)
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_phantom_comes_nearer_to_its_true_warp(dimension, attack):
-    made = truth(dimension)
-    found = wf.register(*ATTACKS[attack](*images_of(made)))
+    made, found = truth(dimension), attacked(dimension, attack)
     assert_sound(found, limit_mm=10.0)
     seen = made.mask.clone()
-    if attack in ("emptied", "cropped"):
-        cut = cut_of(images_of(made)[1], AXIS)
-        seen[:, cut - 6 :] = False  # what was lost, and as much as the true warp moves
+    if attack == "cropped":
+        seen[:, cut_of(images_of(made)[1], AXIS) - 6 :] = False  # what was lost, and as much as the true warp moves
     assert error(found.transform, made, seen) < error(found.affine, made, seen)
 
 
@@ -91,7 +90,7 @@ def test_what_a_phantom_lost_is_not_dragged_away(dimension):
     lost[:, : cut_of(moving, AXIS)] = False
     mask = kept(moving, AXIS)
     for found in (
-        wf.register(fixed, cropped(moving, AXIS)),
+        attacked(dimension, "cropped"),
         wf.register(fixed, emptied(moving, AXIS), moving_mask=mask),
     ):
         assert_sound(found, limit_mm=10.0)
@@ -103,17 +102,14 @@ def test_what_a_phantom_lost_is_not_dragged_away(dimension):
 
 # What the warp must gain over the affine, in mean Dice; a clean pair gains 0.18. And the longest displacement, in mm.
 GAINS = {
-    "snr-10": (0.12, 20),
     "snr-3": (0.06, 20),
-    "emptied": (0.10, 20),
     "cropped": (0.10, 20),
     "shaded": (0.12, 25),
     "ramped-y": (0.10, 25),  # such shading looks like another contrast, and self-similarity gains 0.11 here
-    "ramped-x": (0.12, 25),
 }
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.parametrize("attack", GAINS)
 def test_brains_overlap_better_than_after_the_affine(data_dir, attack):
     (fixed, fixed_labels), (moving, moving_labels) = brain(data_dir, 1000), brain(data_dir, 1001)
     found = wf.register(*ATTACKS[attack](fixed, moving))

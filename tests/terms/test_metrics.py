@@ -192,7 +192,7 @@ def test_a_loss_without_slope_is_warned_of(generator):
 
 
 def test_only_functions_are_losses():
-    with pytest.raises(InputError, match=r"Custom\('mse'\): a function loss\(warped, fixed\) is meant"):
+    with pytest.raises(InputError, match=r"Custom\('mse'\): give a function loss\(warped, fixed\)"):
         Custom("mse")
 
 

@@ -19,7 +19,7 @@ from warpfactor.cli.engine_options import (
     cohort_errors,
     engine_settings,
 )
-from warpfactor.cli.options import BACKENDS, Json, Quiet, parse_settings
+from warpfactor.cli.options import BACKENDS, Json, OutputFolder, Quiet, parse_settings
 from warpfactor.cli.terminal import print_json
 from warpfactor.errors import InputError
 
@@ -39,9 +39,7 @@ def command(  # noqa: PLR0913 - one argument per option
             "BIDS folder, with --template.",
         ),
     ],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder to write.", show_default=False)
-    ],
+    output: OutputFolder,
     template: Annotated[
         list[Path] | None,
         typer.Option("--template", metavar="FILE", help="Fixed image of all rows. Repeat it for further channels."),
@@ -49,36 +47,46 @@ def command(  # noqa: PLR0913 - one argument per option
     template_mask: Annotated[Path | None, typer.Option(metavar="FILE", help="Mask of the template.")] = None,
     template_labels: Annotated[Path | None, typer.Option(metavar="FILE", help="Label map of the template.")] = None,
     template_name: Annotated[
-        str, typer.Option(metavar="NAME", help="Name of the template's space in BIDS names (default: its file's).")
+        str,
+        typer.Option(
+            metavar="NAME", help="Name of the template's space in BIDS file names (default: the name of its file)."
+        ),
     ] = "",
     moving_mask: Annotated[
         str | None,
-        typer.Option(metavar="PATTERN", help="Masks of the images: a path in which {name} is the name of the row."),
+        typer.Option(
+            metavar="PATTERN", help="Masks of the images: a path in which {name} stands for the name of the row."
+        ),
     ] = None,
     moving_labels: Annotated[
-        str | None, typer.Option(metavar="PATTERN", help="Label maps of the images, likewise.")
+        str | None, typer.Option(metavar="PATTERN", help="Label maps of the images: a path with {name}, as for masks.")
     ] = None,
     moving_channel: Annotated[
-        list[str] | None, typer.Option(metavar="PATTERN", help="Further channels, likewise. Can be repeated.")
+        list[str] | None,
+        typer.Option(metavar="PATTERN", help="Further channels of the images: a path with {name}. Can be repeated."),
     ] = None,
     carry: Annotated[
         list[str] | None,
-        typer.Option(metavar="PATTERN", help="Images to resample onto the template, likewise. Can be repeated."),
+        typer.Option(
+            metavar="PATTERN", help="Other images to resample onto the template: a path with {name}. Can be repeated."
+        ),
     ] = None,
-    suffix: Annotated[str, typer.Option(metavar="NAME", help="Suffix of the images of a BIDS dataset.")] = "T1w",
+    suffix: Annotated[str, typer.Option(metavar="NAME", help="Suffix of the images to use in a BIDS dataset.")] = "T1w",
     entity: Annotated[
         list[str] | None,
         typer.Option(
             metavar="KEY=VALUE",
-            help="Only images of a BIDS dataset with this entity, for instance ses=01 or run=1. Can be repeated.",
+            help="Use only those images of a BIDS dataset that have this entity, for instance ses=01. Can be repeated.",
         ),
     ] = None,
     recipe: Annotated[
-        str, typer.Option("--recipe", metavar="RECIPE", help="Recipe of rows that name none of their own.")
+        str, typer.Option("--recipe", metavar="RECIPE", help="Recipe for rows that do not name their own.")
     ] = "default",
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Change a setting of all recipes. Can be repeated."),
+        typer.Option(
+            "--set", metavar="NAME=VALUE", help="Change a setting in the recipe of every row. Can be repeated."
+        ),
     ] = None,
     landmarks_weight: Annotated[
         float, typer.Option(metavar="NUMBER", help="Weight of landmarks in the cost; 0 only scores them.")
@@ -93,14 +101,15 @@ def command(  # noqa: PLR0913 - one argument per option
     scheduler: Scheduler = None,
     jobqueue: Jobqueue = None,
     jobqueue_config: JobqueueConfig = None,
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try rows again that failed before.")] = False,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try rows that failed before again.")] = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Register many images: every row of a table, or all images to a template.
 
-    The output folder has a folder for each row as `register` leaves it, summary.html and results.csv. A second run does
-    only what is missing or changed. A failing row is recorded and does not stop the others; the exit code is then 3.
+    The output folder holds one folder per row, with the files that `register` writes, summary.html and results.csv. A
+    second run computes only what is missing or has changed. A failing row is recorded and does not stop the others; the
+    exit code is then 3.
     """
     from warpfactor import cohort
 

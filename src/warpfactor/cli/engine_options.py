@@ -19,18 +19,24 @@ KEPT = "Interrupted; what is finished is kept, and the same command goes on from
 
 Workers = Annotated[
     int | None,
-    typer.Option("--workers", metavar="COUNT", help="Processes at once (default: as cores and memory allow)."),
+    typer.Option(
+        "--workers", metavar="COUNT", help="Number of worker processes (default: as many as cores and memory allow)."
+    ),
 ]
 ThreadsPerWorker = Annotated[
-    int, typer.Option("--threads-per-worker", metavar="COUNT", help="Threads of each registration.")
+    int, typer.Option("--threads-per-worker", metavar="COUNT", help="Number of threads of each registration.")
 ]
 MemoryPerWorker = Annotated[
     str | None,
-    typer.Option("--memory-per-worker", metavar="SIZE", help="Limit of each worker, for instance 4GB (default: none)."),
+    typer.Option(
+        "--memory-per-worker", metavar="SIZE", help="Memory limit of each worker, for instance 4GB (default: none)."
+    ),
 ]
 Scheduler = Annotated[
     str | None,
-    typer.Option("--scheduler", metavar="ADDRESS", help="Running Dask scheduler to use, for instance tcp://host:8786."),
+    typer.Option(
+        "--scheduler", metavar="ADDRESS", help="Address of a running Dask scheduler, for instance tcp://host:8786."
+    ),
 ]
 Jobqueue = Annotated[
     str | None,

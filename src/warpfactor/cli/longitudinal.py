@@ -9,39 +9,39 @@ import typer
 
 import warpfactor as wf
 from warpfactor.cli import terminal, wording
-from warpfactor.cli.options import Force, Json, Quiet, Report, Threads, parse_settings
+from warpfactor.cli.options import Force, Json, OutputFolder, Quiet, Report, Settings, Threads, parse_settings
 
 
 def command(  # noqa: PLR0913 - one argument per option
     scans: Annotated[
         list[Path],
-        typer.Argument(metavar="SCAN SCAN...", help="Two or more scans of one person, the first one first."),
+        typer.Argument(
+            metavar="SCAN SCAN...", help="Two or more scans of one person, in the order in which they were taken."
+        ),
     ],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder to write.", show_default=False)
-    ],
+    output: OutputFolder,
     labels: Annotated[
         Path | None,
         typer.Option(
             "--labels",
             "--mask",
             metavar="FILE",
-            help="Label map or mask of the first scan: the change of every structure is measured.",
+            help="Label map or mask of the first scan; the change of every structure in it is measured.",
         ),
     ] = None,
     scan_mask: Annotated[
         list[Path] | None,
         typer.Option(
-            metavar="FILE", help="Where a scan counts, such as its brain mask. Give one for each scan, in their order."
+            metavar="FILE", help="Mask of a scan, such as its brain mask. Give one for each scan, in their order."
         ),
     ] = None,
     recipe: Annotated[
-        str, typer.Option("--recipe", metavar="RECIPE", help="Recipe whose deformable stage treats both images alike.")
+        str,
+        typer.Option(
+            "--recipe", metavar="RECIPE", help="Name or file of a recipe whose deformable stage is symmetric."
+        ),
     ] = "longitudinal",
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Change a setting of the recipe. Can be repeated."),
-    ] = None,
+    settings: Settings = None,
     report: Report = True,
     threads: Threads = None,
     force: Force = False,

@@ -30,6 +30,13 @@ def _limit_threads(context: typer.Context, threads: int | None) -> int | None:
 
 
 Output = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="File to write.", show_default=False)]
+OutputFolder = Annotated[
+    Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder to write.", show_default=False)
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="Change a setting of the recipe. Can be repeated."),
+]
 Force = Annotated[bool, typer.Option("--force", "-f", help="Overwrite existing files.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors and warnings only.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]

@@ -19,7 +19,7 @@ from warpfactor.cli.engine_options import (
     cohort_errors,
     engine_settings,
 )
-from warpfactor.cli.options import Json, Quiet, parse_settings
+from warpfactor.cli.options import Json, OutputFolder, Quiet, Settings, parse_settings
 from warpfactor.cli.terminal import print_json
 
 
@@ -28,12 +28,10 @@ def command(  # noqa: PLR0913 - one argument per option
     atlases: Annotated[
         Path,
         typer.Option(
-            "--atlases", metavar="TABLE", help="CSV or TSV file with the columns image and labels, one atlas a line."
+            "--atlases", metavar="TABLE", help="CSV or TSV file with the columns image and labels, one atlas per line."
         ),
     ],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder to write.", show_default=False)
-    ],
+    output: OutputFolder,
     fusion: Annotated[
         str,
         typer.Option(
@@ -47,10 +45,7 @@ def command(  # noqa: PLR0913 - one argument per option
     ] = False,
     mask: Annotated[Path | None, typer.Option("--mask", metavar="FILE", help="Mask of the image.")] = None,
     recipe: Annotated[str, typer.Option("--recipe", metavar="RECIPE", help="Recipe of the registrations.")] = "default",
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Change a setting of the recipe. Can be repeated."),
-    ] = None,
+    settings: Settings = None,
     workers: Workers = None,
     threads_per_worker: ThreadsPerWorker = 1,
     memory_per_worker: MemoryPerWorker = None,
@@ -60,9 +55,9 @@ def command(  # noqa: PLR0913 - one argument per option
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Segment IMAGE by labelled atlases, which are registered to it and fused.
+    """Segment IMAGE: register labelled atlases to it and fuse their labels.
 
-    The output folder has labels.nii.gz, probability.nii.gz, segmentation.json with the volume of every label, and the
+    The output folder holds labels.nii.gz, probability.nii.gz, segmentation.json with the volume of every label, and the
     registration of each atlas in atlases/. A second run registers only what is missing or changed.
     """
     from warpfactor import cohort

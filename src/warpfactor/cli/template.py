@@ -21,7 +21,7 @@ from warpfactor.cli.engine_options import (
     cohort_errors,
     engine_settings,
 )
-from warpfactor.cli.options import Json, Quiet, parse_settings
+from warpfactor.cli.options import Json, OutputFolder, Quiet, Settings, parse_settings
 from warpfactor.cli.terminal import print_json
 
 if TYPE_CHECKING:
@@ -36,35 +36,44 @@ def command(  # noqa: PLR0913 - one argument per option
             help="Image files or patterns, or a table with the columns image, labels, mask and name.",
         ),
     ],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder to write.", show_default=False)
-    ],
-    iterations: Annotated[int, typer.Option(metavar="COUNT", help="Most rounds of registering and averaging.")] = 4,
+    output: OutputFolder,
+    iterations: Annotated[
+        int, typer.Option(metavar="COUNT", help="Maximum number of rounds of registering and averaging.")
+    ] = 4,
     tolerance: Annotated[
         float,
-        typer.Option(metavar="SHARE", help="Rounds end when the template changes by less, relative to its contrast."),
+        typer.Option(
+            metavar="SHARE", help="Stop when a round changes the template by less than this share of its contrast."
+        ),
     ] = 0.01,
     sharpen: Annotated[
-        float, typer.Option(metavar="NUMBER", help="How strongly averages are sharpened; 0 is not.")
+        float, typer.Option(metavar="NUMBER", help="How strongly each average is sharpened; 0 leaves it as it is.")
     ] = 0.5,
     symmetric: Annotated[
-        bool, typer.Option("--symmetric", help="Make left and right mirror images of each other.")
+        bool, typer.Option("--symmetric", help="Make a template whose left and right halves mirror each other.")
     ] = False,
     start: Annotated[
         list[Path] | None,
-        typer.Option(metavar="FILE", help="Image to start from; repeat it for further channels."),
+        typer.Option(
+            metavar="FILE",
+            help="Image to start from (default: the mean after linear alignment). Repeat it for further channels.",
+        ),
     ] = None,
     channel: Annotated[
         list[str] | None,
-        typer.Option(metavar="PATTERN", help="Further channels: a path in which {name} is the name of an image."),
+        typer.Option(
+            metavar="PATTERN", help="Further channels: a path in which {name} stands for the name of an image."
+        ),
     ] = None,
-    labels: Annotated[str | None, typer.Option(metavar="PATTERN", help="Label maps of the images, likewise.")] = None,
-    mask: Annotated[str | None, typer.Option(metavar="PATTERN", help="Masks of the images, likewise.")] = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(metavar="PATTERN", help="Label maps of the images: a path with {name}, as for channels."),
+    ] = None,
+    mask: Annotated[
+        str | None, typer.Option(metavar="PATTERN", help="Masks of the images: a path with {name}, as for channels.")
+    ] = None,
     recipe: Annotated[str, typer.Option("--recipe", metavar="RECIPE", help="Recipe of the registrations.")] = "default",
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Change a setting of the recipe. Can be repeated."),
-    ] = None,
+    settings: Settings = None,
     workers: Workers = None,
     threads_per_worker: ThreadsPerWorker = 1,
     memory_per_worker: MemoryPerWorker = None,
@@ -76,8 +85,8 @@ def command(  # noqa: PLR0913 - one argument per option
 ) -> None:
     """Make an unbiased template of IMAGES.
 
-    The output folder has template.nii.gz, the registration of everybody to it in subjects/, template.html with how it
-    came about, and a label map and a mask if there are some. A second run goes on where the first was stopped.
+    The output folder has template.nii.gz, the registration of everybody to it in subjects/, template.html with its
+    history, and a label map and a mask if the images have them. A second run continues where the first stopped.
     """
     from warpfactor import cohort
     from warpfactor.cohort.template import TemplateSettings, build

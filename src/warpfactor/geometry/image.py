@@ -121,7 +121,9 @@ class Image:
         while array.ndim > 3 and array.shape[-1] == 1:
             array = array[..., 0]
         if array.ndim == 4:
-            raise InputError(f"{name}: a 4-D image with {array.shape[3]} volumes was given where one volume is meant.")
+            raise InputError(
+                f"{name}: a 4-D image with {array.shape[3]} volumes was given where one is expected; extract one."
+            )
         channels = np.moveaxis(array[:, :, :, 0], -1, 0) if array.ndim == 5 else array[None]
         grid = Grid.from_ras(channels.shape[1:], image.affine)
         data = channels.transpose(0, *range(channels.ndim - 1, 0, -1)).reshape(-1, *grid.shape)

@@ -147,8 +147,8 @@ def _ordered(path: Path, voxels: Array, axes: str) -> Array:
     voxels, axes = voxels.reshape([voxels.shape[k] for k in kept]), "".join(axes[k] for k in kept)
     if TIME in axes:
         raise FileError(
-            f"{path}: has {voxels.shape[axes.index(TIME)]} time points; one image is meant, so save one of them as a "
-            "file of its own."
+            f"{path}: has {voxels.shape[axes.index(TIME)]} time points, but a single image is needed; save one of "
+            "them as a file of its own."
         )
     other = "".join(letter for letter in axes if letter not in f"YX{CHANNELS}{DEPTH}")
     if other or sum(letter in DEPTH for letter in axes) > 1:

@@ -191,7 +191,7 @@ def _form(value: Any, hint: Any, where: str) -> Any:
             return value
         if callable(value):
             raise InputError(f"{where}: a function is given as wf.Custom({getattr(value, '__name__', 'function')}).")
-        raise InputError(f"{where} = {value!r}: the name of a {kind} is meant, one of {', '.join(known)}.")
+        raise InputError(f"{where} = {value!r}: give the name of a {kind}, one of {', '.join(known)}.")
     name = str(value.get("name", ""))
     if name == "custom":
         raise InputError(f"{where}: a custom loss is a Python function; pass it from Python, a file cannot hold it.")
@@ -231,7 +231,7 @@ def _tuple(value: Any, members: tuple[Any, ...], where: str) -> tuple[Any, ...]:
     if members[-1] is Ellipsis:
         return tuple(convert(item, members[0], where) for item in items)
     if len(items) != len(members):
-        raise InputError(f"{where} = {value!r}: {len(members)} values are meant.")
+        raise InputError(f"{where} = {value!r}: give {len(members)} values.")
     return tuple(convert(item, member, where) for item, member in zip(items, members, strict=True))
 
 
@@ -253,7 +253,7 @@ def _scalar(value: Any, hint: Any, where: str) -> Any:
         return value
     if isinstance(value, Custom):
         raise InputError(f"{where}: a custom loss is for deformable.metric; linear stages take a metric by name.")
-    raise InputError(f"{where} = {_shown(value)}: {names.get(hint, 'another value')} is meant.")
+    raise InputError(f"{where} = {_shown(value)}: give {names.get(hint, 'another value')}.")
 
 
 def _shown(value: Any) -> str:

@@ -31,8 +31,7 @@ class Custom(Plain):
     def __post_init__(self) -> None:
         if not callable(self.loss):
             raise InputError(
-                f"Custom({self.loss!r}): a function loss(warped, fixed) is meant; "
-                "built-in metrics go by their name alone."
+                f"Custom({self.loss!r}): give a function loss(warped, fixed); built-in metrics go by their name alone."
             )
 
     def prepare(self, scene: Scene, ops: Ops, *, level: int = 0, weights: tuple[float, ...] | None = None) -> Channels:
