@@ -7,6 +7,7 @@ same limits.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -95,3 +96,9 @@ def grade(value: float, limit: str, *, low_is_bad: bool = False) -> str:
 def worst(levels: Sequence[str]) -> str:
     """The worst of several levels; green if there are none."""
     return max(levels, key=RANK.__getitem__, default=GREEN)
+
+
+def limits_digest() -> str:
+    """What identifies these limits: a verdict by other ones is made again when it is read back."""
+    numbers = {name: (limit.amber, limit.red) for name, limit in LIMITS.items()}
+    return hashlib.sha256(repr(sorted(numbers.items())).encode()).hexdigest()[:16]
