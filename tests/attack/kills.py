@@ -219,11 +219,11 @@ def targets(folder: Path, repeats: int) -> list[Target]:
     loops = [f"loop{number}" for number in range(repeats)]
     applied = ("apply", "other.nii.gz", "--result", "kept", "-o", "applied.nii.gz", "--force", "--quiet")
     return [
-        Target("register", register("moving", "out"), absent("out"), ["out"]),
         Target("register --force", register("moving", "out"), copied("kept_old", "out"), ["out"]),
         Target("loop", loop, absent(*loops), loops),
-        Target("loop, force", loop, copied("kept_old", *loops), loops),
         Target("apply", call(*applied), absent("applied.nii.gz"), ["applied.nii.gz"]),
+        Target("register", register("moving", "out"), absent("out"), ["out"]),
+        Target("loop, force", loop, copied("kept_old", *loops), loops),
         Target("apply --force", call(*applied), copied("applied_old.nii.gz", "applied.nii.gz"), ["applied.nii.gz"]),
         Target("report", call("report", "out", "--quiet"), copied("kept", "out"), ["out"]),
     ]
@@ -253,7 +253,7 @@ def prepare(folder: Path) -> None:
         os.chdir(here)
 
 
-def attack(kills: int, seed: int, folder: Path, *, warmups: int, repeats: int = 3) -> Found:
+def attack(kills: int, seed: int, folder: Path, *, warmups: int, per_round: int = PER_ROUND, repeats: int = 3) -> Found:
     """Kill every target in turn, `kills` times in all."""
     draw, found = random.Random(seed), Found()
     chosen = targets(folder, repeats)
@@ -273,7 +273,7 @@ def attack(kills: int, seed: int, folder: Path, *, warmups: int, repeats: int = 
         finish(target, folder, before, found)
         seconds = time.monotonic() - began
         inspect(target, folder, known, found)
-        for _ in range(min(PER_ROUND, kills - warmups - sum(found.kills.values()))):
+        for _ in range(min(per_round, kills - warmups - sum(found.kills.values()))):
             target.reset(folder)
             kill_once(target, folder, seconds, draw, found)
             inspect(target, folder, known, found)
@@ -300,9 +300,12 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--warmups", type=int, default=10, help="How many of the kills end a warmup.")
+    parser.add_argument("--per-round", type=int, default=PER_ROUND, help="Kills between two runs that end.")
+    parser.add_argument("--repeats", type=int, default=3, help="Registrations of a loop.")
     given = parser.parse_args()
+    options = {"warmups": given.warmups, "per_round": given.per_round, "repeats": given.repeats}
     with tempfile.TemporaryDirectory() as name:
-        found = attack(given.kills, given.seed, Path(name), warmups=given.warmups)
+        found = attack(given.kills, given.seed, Path(name), **options)
     for (target, state), count in sorted(found.states.items()):
         print(f"{target}: {state} {count}")
     for failure in found.failures:

@@ -201,20 +201,21 @@ def _pairs_of(kind: ImageKind, folder: Path) -> Iterator[PairSource]:
     for number, case in enumerate(replace(kind, pairs=pairs).cases(folder)):
         recipe = RECIPES[number % len(RECIPES)] if kind.name in MOST else "default"
         ending = "" if recipe == "default" else f", {recipe}"
-        make = partial(_real_pair, case, kind.name, recipe)
+        make = partial(_real_pair, case, kind, recipe)
         yield PairSource(f"{kind.name}: {case.name}{ending}", f"{kind.name}{ending}", make)
         if kind.name in BOTH_WAYS:
-            yield PairSource(f"{kind.name}: {case.name}, swapped", kind.name, partial(_swapped, case, kind.name))
+            yield PairSource(f"{kind.name}: {case.name}, swapped", kind.name, partial(_swapped, case, kind))
 
 
-def _real_pair(case: BenchCase, kind: str, recipe: str) -> TrialPair:
+def _real_pair(case: BenchCase, kind: ImageKind, recipe: str) -> TrialPair:
     fixed, moving = read_image(case.fixed), read_image(case.moving)
     spacing = spacing_for(fixed.grid, PIXELS if fixed.grid.shape[0] == 1 else VOXELS)
     one, other = _shrunk(fixed, spacing), _shrunk(moving, spacing)
     points = read_pair(case, fixed.grid, moving.grid)
     truth: Truth
     if points is not None:
-        truth = PointTruth(points, side_mm(fixed.grid))
+        count = len(points.fixed) - kind.outside  # the last ones lie outside the organ
+        truth = PointTruth(Landmarks(points.fixed[:count], points.moving[:count]), side_mm(fixed.grid))
     else:
         assert case.fixed_labels is not None
         assert case.moving_labels is not None
@@ -227,19 +228,19 @@ def _real_pair(case: BenchCase, kind: str, recipe: str) -> TrialPair:
     ]
     ending = "" if recipe == "default" else f", {recipe}"
     return TrialPair(
-        f"{kind}: {case.name}{ending}",
-        f"{kind}{ending}",
+        f"{kind.name}: {case.name}{ending}",
+        f"{kind.name}{ending}",
         one,
         other,
         truth,
         recipe=recipe,
         fixed_mask=masks[0],
         moving_mask=masks[1],
-        sided=kind in SIDED,
+        sided=kind.name in SIDED,
     )
 
 
-def _swapped(case: BenchCase, kind: str) -> TrialPair:
+def _swapped(case: BenchCase, kind: ImageKind) -> TrialPair:
     return swapped(_real_pair(case, kind, "default"))
 
 
