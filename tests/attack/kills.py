@@ -29,7 +29,7 @@ import warpfactor as wf
 from warpfactor.cli.app import main as command_line
 from warpfactor.registration.folder import read_result
 
-SHAPE = (24, 26, 24)
+SHAPE = (1, 40, 44)  # a slice: what is written, and how, does not depend on the size
 EXACT = (".nii.gz", ".mat")  # files that are the same in every run
 QUICK = ("--set", "linear.starts=identity", "--set", "deformable.iterations=8,6,4", "--threads", "1")
 PER_ROUND = 5  # kills between two runs that end by themselves
@@ -191,7 +191,7 @@ def targets(folder: Path, repeats: int) -> list[Target]:
     for name, seed in (("fixed", 0), ("moving", 0), ("other", 1)):
         made = wf.phantom.phantom(SHAPE, seed=seed)
         data = made.fixed if name == "fixed" else made.moving
-        wf.write_image(wf.Image(data[None], wf.Grid.from_spacing(SHAPE, 2.0)), folder / f"{name}.nii.gz")
+        wf.write_image(wf.Image(data[None], wf.Grid.from_spacing(SHAPE[1:], 2.0)), folder / f"{name}.nii.gz")
 
     def call(*arguments: str) -> Callable[[], None]:
         return lambda: command_line(list(arguments))
@@ -278,6 +278,7 @@ def attack(kills: int, seed: int, folder: Path, *, warmups: int, per_round: int 
             kill_once(target, folder, seconds, draw, found)
             inspect(target, folder, known, found)
         finish(target, folder, before, found)
+        print(f"{target.name}: {total_of(found)}", file=sys.stderr, flush=True)
     if warmups:
         _attack_warmup(warmups, folder, draw, found)
     return found
@@ -295,6 +296,12 @@ def _attack_warmup(kills: int, folder: Path, draw: random.Random, found: Found) 
     del os.environ["NUMBA_CACHE_DIR"]
 
 
+def total_of(found: Found) -> str:
+    """The count so far, as JSON."""
+    total = {"kills": sum(found.kills.values()), "late": found.late, "finished": found.finished}
+    return json.dumps({**total, "by_target": dict(found.kills), "failures": len(found.failures)})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=200)
@@ -310,8 +317,7 @@ def main() -> None:
         print(f"{target}: {state} {count}")
     for failure in found.failures:
         print(failure)
-    total = {"kills": sum(found.kills.values()), "late": found.late, "finished": found.finished}
-    print(json.dumps({**total, "by_target": dict(found.kills), "failures": len(found.failures)}))
+    print(total_of(found))
     sys.exit(1 if found.failures else 0)
 
 

@@ -26,14 +26,10 @@ class Limit(NamedTuple):
 
 LIMITS = {
     "coverage": Limit(0.6, 0.3, "share of the object inside the moving image; cropped good pairs have 0.64 and more"),
-    "coverage_sure": Limit(0.4, 0.2, "the same if the images clearly say that the result is right"),
-    "over_chance": Limit(
-        2.8,
-        1.7,
-        "information over that after a shift by a tenth of the object; good pairs 3.6 to 15, unrelated ones 1.2 to 2.3",
-    ),
+    "coverage_sure": Limit(0.3, 0.15, "the same if the images clearly say that the result is right"),
+    "over_chance": Limit(1.45, 1.15, "similarity over that after a shift by a tenth of the object"),
     "gain": Limit(0.95, 0.85, "information after over before; good pairs 1.6 and more, the same image twice 1.0"),
-    "over_near": Limit(1.03, 0.97, "similarity over that after small motions"),
+    "over_near": Limit(1.04, 0.95, "similarity over that after small motions"),
     "worst_part": Limit(1.2, 0.0, "correlation in the worst part over that after a shift"),
     "sure_near": Limit(1.3, 1.3, "the same"),
     "sure_chance": Limit(4.0, 4.0, "the same"),

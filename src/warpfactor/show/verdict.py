@@ -317,7 +317,7 @@ def _labels(check: Check) -> Words:
     before, after = facts["before"], facts["after"]
     reasons = {
         "less": f"The labels overlap less after ({after:.2f}) than before ({before:.2f}).",
-        "still": f"The labels overlap no better after ({after:.3f}) than before ({before:.3f}), though there is a warp.",
+        "still": f"The labels overlap no better after ({after:.3f}) than before ({before:.3f}), in spite of a warp.",
         "low": f"The labels hardly overlap (mean Dice {after:.2f}).",
         "few": f"Only {facts['overlapping']} of {facts['count']} labels overlap at all: the same label may mean "
         "different structures in the two maps.",
