@@ -1,87 +1,34 @@
-"""Damaged files of every format, read by the readers of the package; run it by itself for the long mode.
+"""Damaged files of every format, read by the readers of the package and by its commands; the long mode is a script.
 
     python tests/attack/attack.py --cases 20000 --seed 1
 
-A case is a file that was written by the package, damaged once or twice. It must be refused with an error that has a
-code, or be read. It must not raise anything else, take long, or end the process. What is read must be the original
-where the format can tell: after a truncation, and anywhere in a file with checksums. The last line is the count, as
-JSON; the exit code is 1 if anything failed.
+A case is a file, or one file of a folder, that was written by the package, damaged once or twice. It must be refused
+with an error that has a code, or be read; a command must end with a sentence, or succeed. It must not raise anything
+else, take long, end the process, or leave anything behind. What is read must be the original where the format can tell:
+after a truncation, and anywhere in a file with checksums. The last line is the count, as JSON; the exit code is 1 if
+anything failed.
 """
 
 import argparse
 import faulthandler
 import json
 import random
+import shutil
 import sys
 import tempfile
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from mutations import MUTATIONS, truncate
+from subjects import CHECKSUMS, IMAGES, Subject, write_subjects
 
 import warpfactor as wf
-from warpfactor.geometry.itk import sitk
-from warpfactor.registration.folder import read_entries
 
-SHAPE = (5, 6, 7)
-LONGEST_S = 60  # a case that takes longer counts as a hang and ends the process with a traceback
-CHECKSUMS = (".nii.gz", ".png", ".packed.mha", ".nrrd")
-IMAGES = (".nii", ".nii.gz", ".mha", ".packed.mha", ".nrrd", ".png", ".jpg", ".bmp", ".tif")
-
-
-def write_seeds(folder: Path) -> dict[str, Path]:
-    """One good file of every format, by what its name ends in."""
-    made = {}
-    for suffix in (".nii", ".nii.gz", ".nrrd", ".png", ".jpg", ".bmp", ".tif"):
-        shape = SHAPE[1:] if suffix in (".png", ".jpg", ".bmp") else SHAPE
-        data = torch.arange(int(np.prod(shape)), dtype=torch.uint8).reshape(shape)
-        made[suffix] = folder / f"seed{suffix}"
-        wf.write_image(wf.Image(data.reshape(1, -1, *shape[-2:]), wf.Grid.from_spacing(shape, 2.0)), made[suffix])
-    image = sitk.GetImageFromArray(np.arange(np.prod(SHAPE), dtype=np.int16).reshape(SHAPE))
-    for suffix in (".mha", ".packed.mha"):
-        made[suffix] = folder / f"seed{suffix}"
-        sitk.WriteImage(image, str(made[suffix]), suffix == ".packed.mha")
-    grid = wf.Grid.from_spacing(SHAPE)
-    for suffix, transform in ((".tfm", wf.Affine()), (".mat", wf.Affine()), (".warp.nii", None)):
-        made[suffix] = folder / f"seed{suffix}"
-        wf.write_transform(transform or wf.Warp(torch.zeros((3, *SHAPE)), grid), made[suffix])
-    made[".csv"] = folder / "seed.csv"
-    made[".csv"].write_text("x,y,z,label\n1.5,2,3,a\n-4,5e1,6,b\n")
-    made[".toml"], made[".json"] = folder / "seed.toml", folder / "seed.json"
-    made[".toml"].write_text(wf.recipe("default").to_toml())
-    made[".json"].write_text(json.dumps(wf.recipe("brain").to_dict()))
-    made["result.json"] = folder / "seed" / "result.json"
-    made["result.json"].parent.mkdir()
-    made["result.json"].write_text(json.dumps(result_entries(grid)))
-    return made
-
-
-def result_entries(grid: wf.Grid) -> dict[str, Any]:
-    """What a result.json must have to be read."""
-    side = {
-        "name": "image",
-        "shape_zyx": list(grid.shape),
-        "index_zyx_to_world_lps_mm": grid.matrix.tolist(),
-        "dimension": grid.ndim,
-    }
-    files = {"fixed_to_moving_warp_before_affine_lps_mm": "1Warp.nii.gz"}
-    return {"format": 2, "fixed": side, "moving": side, "files": files}
-
-
-def reader_of(suffix: str) -> Callable[[Path], Any]:
-    if suffix in IMAGES:
-        return wf.read_image
-    if suffix in (".tfm", ".mat", ".warp.nii"):
-        return wf.read_transform
-    if suffix == ".csv":
-        return wf.io.read_points
-    return (lambda path: read_entries(path.parent)) if suffix == "result.json" else wf.recipe
+LONGEST_S = 120  # a case that takes longer counts as a hang and ends the process with a traceback
 
 
 def same(one: Any, other: Any) -> bool:
@@ -103,48 +50,71 @@ def payload_start(raw: bytes, suffix: str) -> int:
     return len(raw) + 1 if mark is None else raw.index(mark) + len(mark)
 
 
-def attack(cases: int, seed: int, folder: Path) -> tuple[Counter[tuple[str, str]], list[str]]:
-    """Outcomes by format, and what failed."""
-    draw = random.Random(seed)
-    seeds = write_seeds(folder)
-    good = {suffix: reader_of(suffix)(path) for suffix, path in seeds.items()}
-    raws = {suffix: path.read_bytes() for suffix, path in seeds.items()}
-    outcomes, failures = Counter[tuple[str, str]](), list[str]()
-    place = folder / "damaged"
+def damage(raw: bytes, draw: random.Random) -> tuple[bytes, list[str]]:
+    """The bytes after one or two mutations, and their names."""
+    names = list[str]()
+    for _ in range(draw.choice((1, 1, 2))):
+        if raw:
+            mutation = draw.choice(MUTATIONS)
+            raw = mutation(raw, draw)
+            names.append(mutation.__name__)
+    return raw, names
+
+
+def place_damaged(subject: Subject, place: Path, draw: random.Random) -> tuple[Path, bytes, list[str]]:
+    """Put a damaged copy of a subject into an empty folder: its path, the bytes that were changed, and how."""
+    shutil.rmtree(place, ignore_errors=True)
     place.mkdir()
+    path = place / subject.name
+    target, seed = path, subject.seed
+    if subject.seed.is_dir():
+        shutil.copytree(subject.seed, path)
+        files = sorted(file for file in subject.seed.rglob("*") if file.is_file() and file.suffix != ".html")
+        seed = draw.choice(files)
+        target = path / seed.relative_to(subject.seed)
+    raw, names = damage(seed.read_bytes(), draw)
+    target.write_bytes(raw)
+    return path, raw, names
+
+
+def attack(cases: int, seed: int, folder: Path) -> tuple[Counter[tuple[str, str]], list[str]]:
+    """Outcomes by subject, and what failed."""
+    draw = random.Random(seed)
+    subjects = write_subjects(folder)
+    good = {name: subjects[name].read(subjects[name].seed) for name in IMAGES}
+    names, weights = sorted(subjects), [subjects[name].weight for name in sorted(subjects)]
+    outcomes, failures = Counter[tuple[str, str]](), list[str]()
     for number in range(cases):
-        suffix = draw.choice(sorted(seeds))
-        raw, names = raws[suffix], list[str]()
-        for _ in range(draw.choice((1, 1, 2))):
-            if raw:
-                mutation = draw.choice(MUTATIONS)
-                raw = mutation(raw, draw)
-                names.append(mutation.__name__)
-        start = payload_start(raws[suffix], suffix)
-        path = place / (suffix if suffix == "result.json" else f"x{suffix}")
-        path.write_bytes(raw)
-        faulthandler.dump_traceback_later(LONGEST_S, exit=True)
-        title = f"case {number} of seed {seed} ({suffix}, {', '.join(names)})"
+        (name,) = draw.choices(names, weights)
+        subject = subjects[name]
+        path, raw, how = place_damaged(subject, folder / "damaged", draw)
+        title = f"case {number} of seed {seed} ({name}, {', '.join(how)})"
         (folder / "now").write_text(title)
+        faulthandler.dump_traceback_later(LONGEST_S, exit=True)
         try:
-            found = reader_of(suffix)(path)
+            found = subject.read(path)
         except wf.WarpfactorError as error:
             outcome = "refused" if error.code != "error" and "\n" not in str(error) else "failed"
             if outcome == "failed":
                 failures.append(f"{title}: the message is no sentence: {error}")
         except Exception as error:  # the point of it all
             outcome = "failed"
-            failures.append(f"{title}: {type(error).__name__}: {str(error)[:200]}")
+            failures.append(f"{title}: {type(error).__name__}: {str(error)[:300]}")
         else:
-            unchanged = raw[:start] == raws[suffix][:start]
             outcome = "read"
-            if is_wrong(suffix, names, found, good[suffix], in_payload=unchanged and start < len(raw)):
+            if name in IMAGES and _took_wrong(name, subject, raw, how, found, good[name]):
                 outcome = "failed"
                 failures.append(f"{title}: taken in with wrong data")
         finally:
             faulthandler.cancel_dump_traceback_later()
-        outcomes[suffix, outcome] += 1
+        outcomes[name, outcome] += 1
     return outcomes, failures
+
+
+def _took_wrong(name: str, subject: Subject, raw: bytes, how: list[str], found: Any, good: Any) -> bool:
+    whole = subject.seed.read_bytes()
+    start = payload_start(whole, name)
+    return is_wrong(name, how, found, good, in_payload=raw[:start] == whole[:start] and start < len(raw))
 
 
 def main() -> None:

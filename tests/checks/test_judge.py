@@ -226,6 +226,56 @@ def test_a_warp_compensates_for_an_affine_only_if_it_is_sound():
         assert ("compensated for it" in WordedCheck.of(check).reason) == compensated
 
 
+def similarity_of(pair, **changes):
+    """The check of similarity of a result that stands out, with some of its figures changed."""
+    good, wrong = Similarity(1.0, 0.5, 0.8), Similarity(1.0, 0.1, 0.2)
+    parts = ((0.8, 0.2),) * 8
+    figures = {"before": wrong, "affine": Similarity(1.0, 0.4, 0.7), "after": good, "chance": wrong, "near": wrong}
+    alignment = Alignment(**{**figures, "parts": parts, **changes})
+    return checks._similarity(case_of(pair), alignment), alignment
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"near": Similarity(1.0, 0.49, 0.79)}, "near"),
+        ({"chance": Similarity(1.0, 0.4, 0.6)}, "chance"),
+        ({"parts": ((0.8, 0.2), (0.2, 0.19))}, "part"),
+        ({"affine": Similarity(1.0, 0.5, 0.8)}, "warp"),
+        ({"affine": Similarity(1.0, 0.6, 0.9)}, "warp"),
+        ({"before": Similarity(1.0, 0.6, 0.8)}, "less"),
+    ],
+)
+def test_a_result_must_stand_out_from_wrong_ones(changes, problem):
+    check, _ = similarity_of(registered(), **changes)
+    assert check.level != "green"
+    assert check.facts["problems"] == [problem]
+    assert WordedCheck.of(check).reason
+
+
+def test_an_unusual_affine_is_green_if_the_images_say_that_it_is_right():
+    pair = registered()
+    check, sure = similarity_of(pair)
+    _, unsure = similarity_of(pair, near=Similarity(1.0, 0.45, 0.75))
+    assert check.level == "green"
+    turned = replace(pair.found, affine=wf.Affine(np.diag([-1.0, -1.0, 1.0, 1.0])))
+    case = case_of_result(turned, {"figures": {"affine_volume_ratio_moving_to_fixed": 2.5}})
+    for alignment, level in ((sure, "green"), (unsure, "amber"), (None, "amber")):
+        found = {check.code: check.level for check in checks._warp(case, None, sure=checks.unmistakable(alignment))}
+        assert found == {"rotation": level, "scale": level}
+
+
+def test_labels_that_a_warp_does_not_improve_are_not_green():
+    def level(before, after, **changes):
+        case = replace(case_of(registered(), labels={"dice_mean_before": before, "dice_mean_after": after}), **changes)
+        return next(check.level for check in checks._scores(case, 100.0))
+
+    assert level(0.750, 0.749) == "amber"
+    assert level(0.750, 0.800) == "green"
+    assert level(0.999, 0.999) == "green", "nothing is left to gain"
+    assert level(0.750, 0.749, warp=None) == "green", "an affine may be no better"
+
+
 def test_an_image_that_is_not_available_is_a_check():
     notice = Notice("image_not_found", {"side": "fixed", "name": "a.nii"})
     case = replace(case_of(registered()), missing={"fixed": notice})

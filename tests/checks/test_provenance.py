@@ -80,8 +80,8 @@ def test_a_warp_multiplied_by_zero_is_not_green(tmp_path):
     verdict = replace(pair.found, warp=nothing, inverse_warp=nothing).report().verdict
     (check,) = [check for check in verdict.checks if check.code == "similarity"]
     assert verdict.level != "green"
-    assert check.facts["problems"] == ["warp"]
-    assert check.facts["warp_gain"] == pytest.approx(1.0)
+    assert "warp" in check.facts["problems"]
+    assert check.facts["warp_gain"] == pytest.approx(0.0)
 
 
 def test_one_landmark_far_off_beside_a_good_mean_is_not_green(tmp_path):

@@ -77,11 +77,38 @@ def test_it_is_not_overwritten_and_needs_results(cohort, tmp_path):
 
 def test_rebuild_makes_reports_again(cohort, tmp_path):
     report = cohort / "good" / "report.html"
-    report.write_text(
-        report.read_text(encoding="utf-8").replace('"level":"green"', '"level":"amber"'), encoding="utf-8"
-    )
-    assert levels([cohort / "good"], tmp_path / "a.html") == {"good": "amber"}
+    stamp = report.stat().st_mtime_ns
+    assert levels([cohort / "good"], tmp_path / "a.html") == {"good": "green"}
+    assert report.stat().st_mtime_ns == stamp, "nothing has changed"
     assert levels([cohort / "good"], tmp_path / "b.html", rebuild=True) == {"good": "green"}
+    assert report.stat().st_mtime_ns > stamp
+
+
+def test_a_verdict_is_made_again_if_it_is_not_about_the_files_that_are_there(cohort, tmp_path):
+    """A page that says what it likes, and another warp in the place of the one that was judged."""
+    shutil.copytree(cohort, tmp_path / "c")
+    folder, told = tmp_path / "c" / "good", []
+    wf.report.summarise([folder], tmp_path / "copied.html", tell=told.append)
+    assert told == [], "a copy is the same"
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    (folder / "report.html").write_text(page.replace('"level":"green"', '"level":"amber"'), encoding="utf-8")
+    assert levels([folder], tmp_path / "edited.html", tell=told.append) == {"good": "green"}
+    assert told == [f"making the report of {folder}"]
+    warp = wf.read_transform(folder / "1Warp.nii.gz")
+    wf.write_transform(replace(warp, displacement=0 * warp.displacement), folder / "1Warp.nii.gz", force=True)
+    assert levels([folder], tmp_path / "warp.html") == {"good": "amber"}
+
+
+def test_a_verdict_that_cannot_be_made_again_is_marked_as_claimed(cohort, tmp_path):
+    shutil.copytree(cohort, tmp_path / "c")
+    folder, page = tmp_path / "c" / "good", tmp_path / "page.html"
+    wf.write_transform(wf.Affine(), folder / "0GenericAffine.mat", force=True)
+    for path in (tmp_path / "c" / "fixed.nii.gz", tmp_path / "c" / "moving.nii.gz"):
+        path.unlink()
+    entries = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    (folder / "result.json").write_text(json.dumps({**entries, "inputs": {}}), encoding="utf-8")
+    assert levels([folder], page) == {"good": "amber"}
+    assert "claimed: looks good" in page.read_text(encoding="utf-8")
 
 
 def test_facts_are_read_from_the_page(cohort):

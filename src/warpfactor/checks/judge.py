@@ -32,6 +32,8 @@ PERFECT = 0.01  # correlation cost below which a warp cannot improve anything
 TAIL = 5  # the last fifth of the steps of a level
 FEWEST_VOXELS = 80  # assumed size of an object, at least, for landmarks: an error of two voxels is never large
 WARP_COUNTS = 0.2  # relative decrease of the cost above which a warp must be seen in the images
+LITTLE_ROOM = 0.05  # below a perfect overlap of labels, in which no improvement is asked for
+LEAST_FALL = 0.02  # decrease of a correlation cost at the last level below which nobody need wait for its end
 LEVEL_COUNTS = 0.05  # share of the whole decrease of the cost above which the last level must have settled
 
 
@@ -60,7 +62,7 @@ def judge(
     Args:
         object_mm: size of the object of the fixed image, from corner to corner.
     """
-    warp = list(_warp(case, regularity))
+    warp = list(_warp(case, regularity, sure=unmistakable(alignment)))
     images = _images(case, alignment, worst([check.level for check in warp]))
     return (_convergence(case), *_notices(case), *images, *warp, *_scores(case, object_mm))
 
@@ -132,7 +134,8 @@ def _tail_share(stage: Mapping[str, Any]) -> float:
     costs = _last_costs(stage)
     before, after = stage["cost_before"], stage["cost_after"]
     whole = math.inf if before is None or after is None else max(before - after, 0.0)
-    if len(costs) < TAIL or not costs[0] - costs[-1] > LEVEL_COUNTS * whole:
+    least = max(LEVEL_COUNTS * whole, LEAST_FALL if stage["metric"] in CORRELATIONS else 0.0)
+    if len(costs) < TAIL or not costs[0] - costs[-1] > least:
         return 0.0
     return float((costs[-1 - len(costs) // TAIL] - costs[-1]) / (costs[0] - costs[-1]))
 
@@ -158,7 +161,7 @@ def _images(case: Case, alignment: Alignment | None, warp: str) -> Iterator[Chec
         yield Check("similarity", GREY, "not_compared")
         return
     coverage = alignment.after.coverage
-    level = grade(coverage, "coverage", low_is_bad=True)
+    level = grade(coverage, "coverage_sure" if unmistakable(alignment) else "coverage", low_is_bad=True)
     yield Check("overlap", level, "measured", {"coverage": coverage, **_options(case)})
     if not case.label_maps:  # the information that numbers of labels share says nothing
         yield _similarity(case, alignment)
@@ -169,19 +172,52 @@ def _images(case: Case, alignment: Alignment | None, warp: str) -> Iterator[Chec
 
 
 def _similarity(case: Case, alignment: Alignment) -> Check:
-    after, before, chance = alignment.after, alignment.before, alignment.chance
+    after, before = alignment.after, alignment.before
     facts: dict[str, Any] = {"correlation_after": after.correlation, "correlation_before": None, **_options(case)}
-    facts["over_chance"] = after.information / max(chance.information, 1e-9)
-    levels = {"chance": grade(facts["over_chance"], "over_chance", low_is_bad=True)}
+    facts |= standing(alignment)
+    levels = {
+        "chance": grade(facts["over_chance"], "over_chance", low_is_bad=True),
+        "near": grade(facts["over_near"], "over_near", low_is_bad=True),
+        "part": grade(facts["worst_part"], "worst_part", low_is_bad=True),
+    }
     if before is not None and before.coverage >= HALF:
         facts["correlation_before"] = before.correlation
         facts["gain"] = after.information / max(before.information, 1e-9)
         levels["less"] = grade(facts["gain"], "gain", low_is_bad=True)
-    if alignment.affine is not None and _warped_well(case):
-        facts["warp_gain"] = after.information / max(alignment.affine.information, 1e-9)
-        levels["warp"] = grade(facts["warp_gain"], "warp_gain", low_is_bad=True)
+    if alignment.affine is not None and case.warp is not None:
+        facts["warp_gain"] = 1 - (1 - after.correlation) / max(1 - alignment.affine.correlation, 1e-9)
+        name = "warp_gain" if _warped_well(case) else "warp_harm"
+        levels["warp"] = grade(facts["warp_gain"], name, low_is_bad=True)
     facts["problems"] = [name for name, level in levels.items() if level != GREEN]
     return Check("similarity", worst(list(levels.values())), "measured", facts)
+
+
+def standing(alignment: Alignment) -> dict[str, float]:
+    """By what factors a result is more similar than wrong ones: shifted ones, those nearby, and in its worst part.
+
+    Information and local correlation fail in different places, so the factors are geometric means of both.
+    """
+    after, chance, near = alignment.after, alignment.chance, alignment.near
+    found = {"over_chance": _factor(after, chance), "over_near": math.inf if near is None else _factor(after, near)}
+    parts = [there / max(wrong, 1e-9) for there, wrong in alignment.parts]
+    return {**found, "worst_part": min(parts, default=math.inf)}
+
+
+def _factor(one: Similarity, other: Similarity) -> float:
+    """Geometric mean of the ratios of information and correlation; of those that are known."""
+    pairs = [(one.information, other.information), (one.correlation, other.correlation)]
+    ratios = [max(a, 1e-9) / max(b, 1e-9) for a, b in pairs if math.isfinite(a) and math.isfinite(b)]
+    return math.prod(ratios) ** (1 / len(ratios))
+
+
+def unmistakable(alignment: Alignment | None) -> bool:
+    """Whether a result stands out so far from wrong ones that an unusual transform does not speak against it."""
+    if alignment is None:
+        return False
+    found = standing(alignment)
+    return grade(found["over_near"], "sure_near", low_is_bad=True) == GREEN and (
+        grade(found["over_chance"], "sure_chance", low_is_bad=True) == GREEN
+    )
 
 
 def _warped_well(case: Case) -> bool:
@@ -218,12 +254,14 @@ def _sides(gain: float, limit: str, *, planar: bool) -> Check:
     return Check("sides", level, "swapped", {"gain": gain, "clearly": level == RED})
 
 
-def _warp(case: Case, regularity: Regularity | None) -> Iterator[Check]:
+def _warp(case: Case, regularity: Regularity | None, *, sure: bool) -> Iterator[Check]:
+    """Checks of affine and warp; `sure` if the images say that an unusual affine is right."""
     entries = case.entries
     if entries["stages"] and entries["stages"][0].get("start") not in (None, GIVEN):
         degrees = rotation_degrees(case.affine.matrix)
-        yield Check("rotation", grade(degrees, "rotation"), "measured", {"degrees": degrees})
-    yield _scale(case, entries["figures"]["affine_volume_ratio_moving_to_fixed"])
+        level = GREEN if sure else grade(degrees, "rotation")
+        yield Check("rotation", level, "measured", {"degrees": degrees})
+    yield _scale(case, entries["figures"]["affine_volume_ratio_moving_to_fixed"], sure=sure)
     if regularity is None:
         return
     yield _folds(regularity)
@@ -235,11 +273,13 @@ def _warp(case: Case, regularity: Regularity | None) -> Iterator[Check]:
         yield Check("inverse", grade(p95, "inverse"), "measured", {"mean_vox": mean, "p95_vox": p95})
 
 
-def _scale(case: Case, ratio: float) -> Check:
+def _scale(case: Case, ratio: float, *, sure: bool) -> Check:
     """How much the affine changes volumes."""
     if ratio <= 0:
         return Check("scale", RED, "mirrored")
     factor, facts = max(ratio, 1 / ratio), {"ratio": ratio, **_options(case)}
+    if sure:
+        return Check("scale", GREEN, "measured", facts)
     level = grade(factor, "volume")
     dissimilar = any(notice["code"] == POOR_ALIGNMENT for notice in case.entries.get("notices", ()))
     stricter = grade(factor, "volume_dissimilar") if dissimilar else GREEN
@@ -261,13 +301,14 @@ def _scores(case: Case, object_mm: float) -> Iterator[Check]:
     if case.label_maps and not labels:
         labels = overlap_of_labels(case)
     if labels.get("dice_mean_after") is not None:
-        yield _labels(labels)
+        yield _labels(labels, warped=case.warp is not None)
     if landmarks.get("after_mm"):
         size = max(object_mm, FEWEST_VOXELS * max(case.fixed_grid.spacing_mm[-case.fixed_grid.ndim :]))
         yield _landmarks(landmarks, size)
 
 
-def _labels(labels: Mapping[str, Any]) -> Check:
+def _labels(labels: Mapping[str, Any], *, warped: bool) -> Check:
+    """Overlap of labels; a warp, which follows anatomy, must improve it unless it was nearly perfect before."""
     before, after = labels.get("dice_mean_before") or 0.0, labels["dice_mean_after"]
     each = [score or 0.0 for score in (labels.get("dice_per_label_after") or {"all": after}).values()]
     overlapping = [score for score in each if score > 0]
@@ -276,6 +317,9 @@ def _labels(labels: Mapping[str, Any]) -> Check:
         "low": grade(sum(overlapping) / max(len(overlapping), 1), "dice_after", low_is_bad=True),
         "few": grade(len(overlapping) / max(len(each), 1), "labels_overlapping", low_is_bad=True),
     }
+    room = 1 - before
+    if warped and room > LITTLE_ROOM and levels["less"] == GREEN:
+        levels["still"] = grade((after - before) / room, "labels_gain", low_is_bad=True)
     facts = {"before": before, "after": after, "overlapping": len(overlapping), "count": len(each)}
     return _scored("labels", levels, facts)
 

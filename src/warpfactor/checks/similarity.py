@@ -31,10 +31,10 @@ from warpfactor.geometry.transform import Affine, Transform
 from warpfactor.kernels.ops import Ops
 from warpfactor.scene.object import shown
 from warpfactor.scene.scene import Scene
-from warpfactor.stages.linear.motion import MOTIONS
+from warpfactor.stages.linear.motion import MOTIONS, about
 from warpfactor.stages.linear.solve import LEAST_OVERLAP
 from warpfactor.stages.linear.stage import Levels, LinearSettings, run_linear
-from warpfactor.stages.linear.starts import STARTS
+from warpfactor.stages.linear.starts import STARTS, rotation
 
 POINTS = 100_000  # voxels of the coarse fixed image: about 4 mm for a head
 SEARCH_POINTS = 30_000  # of the second search for an affine: about 6 mm for a head
@@ -43,6 +43,8 @@ BINS = 32
 RADIUS = 2  # of the windows of local correlation
 QUIET = 1e-3  # variance of constant windows, relative to that of the image
 SHIFT = 0.1  # of the object's size: images that are as similar after this shift are not aligned
+NEAR_SHIFT, NEAR_DEGREES = 0.04, 6.0  # motions that must make aligned images less similar
+LEAST_PART = 0.03  # of the voxels of the object; smaller parts are not judged by themselves
 FEWEST = 50  # voxels that are needed for a comparison
 ONE_CONTRAST = ("lncc", "ncc", "mse")
 SEARCH_TOLERANCE = 1e-3  # relative decrease of the cost that ends a search; only a far better affine counts
@@ -73,6 +75,8 @@ class Alignment:
     Attributes:
         before, affine, after: under the identity, the affine alone and the whole transform; None if it is not known.
         chance: under the whole transform and a shift by a tenth of the object, where nothing is aligned.
+        near: the most that small motions after the whole transform reach, of the information and of the correlation.
+        parts: correlation after, and by chance, in each part of the object (octants; quarters of a slice).
         fresh: under the affine of a second, coarse search; None if there was no search.
         mirror_gain: relative decrease of the cost of a linear fit (for MI, increase of the information) if the moving
             image is mirrored; negative if mirroring is worse. An upper bound if that is below the limit.
@@ -83,6 +87,8 @@ class Alignment:
     affine: Similarity | None
     after: Similarity
     chance: Similarity
+    near: Similarity | None = None
+    parts: tuple[tuple[float, float], ...] = ()
     fresh: Similarity | None = None
     mirror_gain: float | None = None
     mirror_limit: str = "mirror"
@@ -100,18 +106,21 @@ def align(case: Case, ops: Ops) -> Alignment | None:
     counts = None if mask is None else Image(mask.data.float(), mask.grid)
     comparison = _Comparison(scene, shown(scene.fixed), counts, ops)
     moved = comparison.through(transform)
-    after, chance = comparison.compare(moved, correlate=True), comparison.chance(moved)
+    after, (chance, parts) = comparison.compare(moved, correlate=True), comparison.chance(moved)
+    near = comparison.near(moved)
     if case.moving is None:
-        return Alignment(None, None, after, chance)
+        return Alignment(None, None, after, chance, near, parts)
     metric, dof = _metric(case.entries), _dof(case.entries)
     limit = "mirror_mi" if metric == "mi" else "mirror_flat" if case.planar else "mirror"
-    affine = comparison.compare(comparison.through(case.affine))
+    affine = comparison.compare(comparison.through(case.affine), correlate=True)
     searched = _searched(case) and _beyond_chance(affine, chance)
     return Alignment(
         before=comparison.compare(comparison.through(Affine(dimension=case.affine.ndim)), correlate=True),
         affine=affine,
         after=after,
         chance=chance,
+        near=near,
+        parts=parts,
         fresh=None if searched else _second_opinion(case, comparison, metric, dof, ops),
         mirror_gain=_mirror_gain(case, metric, limit, ops),
         mirror_limit=limit,
@@ -149,16 +158,72 @@ class _Comparison:
     counts: Image | None
     ops: Ops
 
-    def chance(self, moved: _Moved) -> Similarity:
-        """Mean over shifts along each axis, in both directions."""
+    def chance(self, moved: _Moved) -> tuple[Similarity, tuple[tuple[float, float], ...]]:
+        """Mean over shifts along each axis, in both directions; and `parts` of Alignment."""
+        moves = [(s, axis) for axis, step in self._steps(SHIFT) for s in (-step, step)]
+        shifted = [_Moved(*(t.roll(*move) for t in moved)) for move in moves]
+        found = [self.compare(each) for each in shifted]
+        maps = [self._correlations(each) for each in shifted]
+        there = self._correlations(moved)
+        parts = tuple(
+            (float(there[part].mean()), float(torch.stack([each[part].mean() for each in maps]).mean()))
+            for part in self._parts(moved.counts)
+        )
+        means = [float(np.mean([getattr(f, name) for f in found])) for name in ("coverage", "information")]
+        shared = [each[self.where & other.counts] for each, other in zip(maps, shifted, strict=True)]
+        return Similarity(*means, float(np.mean([float(each.mean()) if len(each) else 0.0 for each in shared]))), parts
+
+    def near(self, moved: _Moved) -> Similarity:
+        """The most that small shifts and turns reach, of each figure."""
+        found = [
+            self.compare(_Moved(*(t.roll(s, axis) for t in moved)), correlate=True)
+            for axis, step in self._steps(NEAR_SHIFT)
+            for s in (-step, step)
+        ]
+        found += [self.compare(self._turned(moved, turn), correlate=True) for turn in self._turns()]
+        names = ("coverage", "information", "correlation")
+        return Similarity(*(max(getattr(each, name) for each in found) for name in names))
+
+    def _steps(self, share: float) -> list[tuple[int, int]]:
+        """Axes, and a share of the length of the object along each in voxels."""
         points = self.where.nonzero()
         extent = (points.amax(0) - points.amin(0) + 1).tolist()
-        found = []
-        for axis, length in enumerate(extent):
-            step = max(1, round(SHIFT * length))
-            if self.where.shape[axis] > step:
-                found += [self.compare(_Moved(*(t.roll(s, axis) for t in moved))) for s in (-step, step)]
-        return Similarity(*(float(np.mean([getattr(f, name) for f in found])) for name in ("coverage", "information")))
+        steps = [(axis, max(1, round(share * length))) for axis, length in enumerate(extent)]
+        return [(axis, step) for axis, step in steps if self.where.shape[axis] > step]
+
+    def _turns(self) -> list[Matrix]:
+        """Small rotations about the centre of the object, of a slice in its plane."""
+        grid = self.scene.fixed.grid
+        middle = grid.index_to_world(self.where.nonzero().numpy()).mean(axis=0)
+        axes = np.asarray([(0.0, 0.0, 1.0)]) if grid.shape[0] == 1 else np.eye(3)
+        angles = (-NEAR_DEGREES, NEAR_DEGREES)
+        return [about(middle, rotation(axis, math.radians(angle)), middle) for axis in axes for angle in angles]
+
+    def _turned(self, moved: _Moved, turn: Matrix) -> _Moved:
+        grid, ops = self.scene.fixed.grid, self.ops
+        place = Affine(turn, dimension=grid.ndim).on_grid(grid, ops=ops)
+        image, inside, counts = (
+            resample_through(Image(t[None].float(), grid), place, outside=0.0, ops=ops).data[0] for t in moved
+        )
+        return _Moved(image, inside > 0.5, counts > 0.5)
+
+    def _correlations(self, moved: _Moved) -> Tensor:
+        """(D, H, W) squared local correlation."""
+        return correlation_map(self.scene.fixed.data[0], moved.image, self.where & moved.counts, self.ops)
+
+    def _parts(self, counts: Tensor) -> list[Tensor]:
+        """(D, H, W) masks of the parts of the object, those that are large enough."""
+        points = self.where.nonzero()
+        middle = points.double().mean(0)
+        index = torch.stack(torch.meshgrid(*(torch.arange(n) for n in self.where.shape), indexing="ij"))
+        number = torch.zeros(self.where.shape, dtype=torch.long)
+        for axis, length in enumerate(self.where.shape):
+            if length > 1:
+                number = 2 * number + (index[axis] > middle[axis])
+        shared = self.where & counts
+        least = max(FEWEST, LEAST_PART * len(points))
+        parts = [shared & (number == each) for each in range(int(number.max()) + 1)]
+        return [part for part in parts if int(part.sum()) >= least]
 
     def through(self, transform: Transform) -> _Moved:
         """The moving image on the fixed grid."""
@@ -194,6 +259,11 @@ def shared_information(a: NDArray[Any], b: NDArray[Any]) -> float:
 
 def local_correlation(a: Tensor, b: Tensor, where: Tensor, ops: Ops) -> float:
     """Mean squared correlation in windows of (D, H, W) images, over the voxels of `where`."""
+    return float(correlation_map(a, b, where, ops)[where].mean())
+
+
+def correlation_map(a: Tensor, b: Tensor, where: Tensor, ops: Ops) -> Tensor:
+    """(D, H, W) squared correlation in windows around the voxels, of those voxels that are in `where`."""
     weight, radii = where.to(a.dtype), [RADIUS if n > 1 else 0 for n in a.shape]
 
     def box(image: Tensor) -> Tensor:
@@ -204,8 +274,7 @@ def local_correlation(a: Tensor, b: Tensor, where: Tensor, ops: Ops) -> float:
     var_a = (box(a * a * weight) / share - mean_a**2).clamp_(min=0)
     var_b = (box(b * b * weight) / share - mean_b**2).clamp_(min=0)
     covariance = box(a * b * weight) / share - mean_a * mean_b
-    squared = covariance**2 / ((var_a + QUIET) * (var_b + QUIET))
-    return float(squared[where].mean())
+    return covariance**2 / ((var_a + QUIET) * (var_b + QUIET))
 
 
 def _binned(values: NDArray[Any]) -> NDArray[np.int64]:

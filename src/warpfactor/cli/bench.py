@@ -6,7 +6,7 @@ from functools import partial
 
 import typer
 
-from warpfactor.cli import bench_accuracy, bench_gpu, bench_paper, bench_speed
+from warpfactor.cli import bench_accuracy, bench_gpu, bench_paper, bench_speed, bench_verdicts
 from warpfactor.cli.options import Command
 
 app = typer.Typer(
@@ -25,3 +25,4 @@ _add("gpu", short_help="Compile the GPU kernels, and predict time and memory fro
     bench_gpu.command
 )
 _add("paper", short_help="Reproduce the tables and figures of the paper on your own image pairs.")(bench_paper.command)
+_add("verdicts", short_help="Count how often the verdict on good and failing results is wrong.")(bench_verdicts.command)

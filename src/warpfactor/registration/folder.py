@@ -36,6 +36,7 @@ from warpfactor.kernels import select
 from warpfactor.kernels.buffers import give_back_memory
 from warpfactor.kernels.ops import Ops
 from warpfactor.registration.apply import apply_to_image, apply_to_points
+from warpfactor.registration.provenance import verdict_entry
 from warpfactor.registration.record import WARPED, WARPED_LABELS, entries_of, grid_from_dict, upgraded
 from warpfactor.registration.resources import peak_memory_mb
 from warpfactor.show.report.summary import REPORT, RESULT
@@ -74,12 +75,14 @@ def save_result(
         page = _try_report(result if cached else clock.result, None if cached else added) if report else None
         if page is not None:
             (place / REPORT).write_text(page.html, encoding="utf-8")
-            added = _merged(added, {"files": {"report": REPORT}, "verdict": page.verdict.to_dict()})
+            added = _merged(added, {"files": {"report": REPORT}})
             clock.lap("report")
         give_back_memory()  # what the stages and the report have freed, before files are encoded
         _write_volumes(result, place)
         clock.lap("write")
         entries = _merged(entries_of(clock.result), added)
+        if page is not None:
+            entries["verdict"] = verdict_entry(page.verdict, place)
         (place / RESULT).write_text(json_text(entries), encoding="utf-8")
     _log.info("wrote the result into %s", folder)
     return Path(folder)

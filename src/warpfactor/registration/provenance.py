@@ -1,4 +1,4 @@
-"""Whether the files that a result names are still those it was made of."""
+"""Whether the files that a result names are still those it was made of, and its verdict one about these files."""
 
 from __future__ import annotations
 
@@ -7,9 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from warpfactor.checks.inputs import IMAGE_CHANGED
+from warpfactor.checks.limits import limits_digest
 from warpfactor.errors import Notice
 from warpfactor.io.digest import file_sha256
+from warpfactor.io.transforms import ANTS_AFFINE, ANTS_INVERSE_WARP, ANTS_WARP
+from warpfactor.show.report.summary import REPORT
+from warpfactor.show.verdict import Verdict
 
+JUDGED = (ANTS_AFFINE, ANTS_WARP, ANTS_INVERSE_WARP, REPORT)  # files of a folder that its verdict is about
 INPUTS = ("fixed", "moving", "fixed_mask", "moving_mask")
 
 
@@ -33,15 +38,26 @@ def change_of(entries: Mapping[str, Any], name: str, path: Path) -> Notice | Non
     A file of the same size and time is not read.
     """
     entry = _entry(entries, name)
-    known = entry.get("sha256")
-    try:
-        found = path.stat()
-        if not known or (entry.get("size_bytes"), entry.get("modified_ns")) == (found.st_size, found.st_mtime_ns):
-            return None
-        same = file_sha256(path) == known
-    except OSError:
+    if not entry.get("sha256") or _is_same(entry, path):
         return None
-    return None if same else Notice(IMAGE_CHANGED, {"side": name.replace("_", " "), "path": str(path)})
+    return Notice(IMAGE_CHANGED, {"side": name.replace("_", " "), "path": str(path)})
+
+
+def verdict_entry(verdict: Verdict, folder: Path) -> dict[str, Any]:
+    """The verdict as result.json keeps it: with the limits and the files of the folder that it is about."""
+    files = {name: recorded(folder / name) for name in JUDGED if (folder / name).is_file()}
+    return {**verdict.to_dict(), "judged": {"limits": limits_digest(), "files": files}}
+
+
+def verdict_stands(entries: Mapping[str, Any], folder: Path) -> bool:
+    """Whether the verdict of a result is about the files that are there now, by the limits of today."""
+    verdict = entries.get("verdict")
+    judged = verdict.get("judged") if isinstance(verdict, Mapping) else None
+    files = judged.get("files") if isinstance(judged, Mapping) else None
+    if not isinstance(files, Mapping) or not isinstance(judged, Mapping) or judged.get("limits") != limits_digest():
+        return False
+    there = {name for name in JUDGED if (folder / name).is_file()}
+    return there == set(files) and all(_is_same(files[name], folder / name) for name in there)
 
 
 def changes(entries: Mapping[str, Any], folder: Path) -> list[Notice]:
@@ -52,6 +68,19 @@ def changes(entries: Mapping[str, Any], folder: Path) -> list[Notice]:
         notice = change_of(entries, name, places[0]) if places else None
         found += [] if notice is None else [notice]
     return found
+
+
+def _is_same(entry: Any, path: Path) -> bool:
+    """Whether a file is the recorded one; a file of the same size and time is not read, one that cannot be is taken."""
+    if not isinstance(entry, Mapping):
+        return False
+    try:
+        found = path.stat()
+        if (entry.get("size_bytes"), entry.get("modified_ns")) == (found.st_size, found.st_mtime_ns):
+            return True
+        return file_sha256(path) == entry.get("sha256")
+    except OSError:
+        return True
 
 
 def _entry(entries: Mapping[str, Any], name: str) -> Mapping[str, Any]:

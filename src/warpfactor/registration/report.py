@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from warpfactor.checks.inputs import IMAGE_CHANGED
+from warpfactor.checks.limits import AMBER, RANK
 from warpfactor.errors import FileError, WarpfactorError
 from warpfactor.io import atomic_path, check_free
 from warpfactor.registration.case import case_of_folder, case_of_result
 from warpfactor.registration.folder import read_entries, write_entries
-from warpfactor.registration.provenance import changes
+from warpfactor.registration.provenance import changes, verdict_entry, verdict_stands
 from warpfactor.show.report import Report, make_report
 from warpfactor.show.report.summary import (
     REPORT,
@@ -27,7 +28,7 @@ from warpfactor.show.report.summary import (
     render_summary,
     unreadable,
 )
-from warpfactor.show.verdict import Verdict, WordedCheck
+from warpfactor.show.verdict import HEADLINES, Verdict, WordedCheck
 from warpfactor.show.wording import sentence
 
 if TYPE_CHECKING:
@@ -47,6 +48,9 @@ __all__ = [
     "summarise",
     "summary_row",
 ]
+
+
+CLAIMED = "The verdict is what the report claims; it could not be made again, because an image is missing."
 
 
 class ImageNotFoundError(FileError):
@@ -96,7 +100,7 @@ def refresh(
         report = make_report(case)
     report.save(place / REPORT, force=True)
     files = {**case.entries["files"], "report": REPORT}
-    write_entries(place, {**case.entries, "files": files, "verdict": report.verdict.to_dict()})
+    write_entries(place, {**case.entries, "files": files, "verdict": verdict_entry(report.verdict, place)})
     return report
 
 
@@ -123,7 +127,8 @@ def summarise(
     Args:
         folders: result folders, and folders that contain result folders.
         output: the HTML file to write.
-        rebuild: make every report again; by default only missing ones and those of an earlier version.
+        rebuild: make every report again; by default only missing ones, those of an earlier version, and those whose
+            files or limits have changed since.
         force: replace an existing file.
         tell: called with a sentence when a report is made or cannot be made as it was.
     """
@@ -157,19 +162,32 @@ def summary_row(
         entries = read_entries(folder)
     except WarpfactorError as error:
         return unreadable(folder, str(error))
-    for notice in changes(entries, folder):
+    changed = changes(entries, folder)
+    for notice in changed:
         say(sentence(notice))
-    facts = None if rebuild else read_facts(folder)
-    if facts is None:
+    facts = read_facts(folder)
+    if rebuild or facts is None or changed or not verdict_stands(entries, folder):
         say(f"making the report of {folder}")
         try:
             refresh(folder)
         except ImageNotFoundError as error:
             say(str(error))
+            return _claimed(folder, read_facts(folder), group)
         except Exception as error:  # whatever goes wrong, the other results keep their rows
             return unreadable(folder, failure(folder, error))
         facts = read_facts(folder)
     return unreadable(folder, "Its report cannot be read.") if facts is None else SummaryRow(folder, facts, group)
+
+
+def _claimed(folder: Path, facts: Mapping[str, Any] | None, group: str) -> SummaryRow:
+    """The row of a result whose verdict cannot be made again, because images are missing: it is marked as a claim."""
+    if facts is None:
+        return unreadable(folder, "Its report cannot be read.")
+    verdict = facts["verdict"]
+    level = max(verdict["level"], AMBER, key=RANK.__getitem__)
+    headline = f"{HEADLINES[level]} (claimed: {verdict['headline'].lower()})"
+    marked = {**verdict, "level": level, "headline": headline, "reasons": [CLAIMED, *verdict["reasons"]]}
+    return SummaryRow(folder, {**facts, "verdict": marked}, group)
 
 
 def _missing_on_page(folder: Path) -> int:

@@ -196,9 +196,11 @@ def _similarity(check: Check) -> Words:
         value = f"local correlation {before:.2f} before, {after:.2f} after"
     reasons = {
         "chance": "The images are hardly more similar than after a shift by a tenth of their size "
-        f"({facts['over_chance']:.1f} times the mutual information).",
+        f"({facts['over_chance']:.1f} times as similar).",
+        "near": "A small shift or rotation makes the images about as similar as they are now, or more similar.",
+        "part": "In a part of the image the result is hardly more similar than after a shift.",
         "less": "The images share less information after the registration than before it.",
-        "warp": "The warp does not make the images more similar than the affine alone, though its stage says so.",
+        "warp": "The warp does not make the images as similar, compared with the affine alone, as its stage says.",
     }
     contrast = "" if facts["multimodal"] else f"; {MULTIMODAL}"
     masks = "" if facts["masked"] else "; give masks if only a part of the images corresponds"
@@ -315,6 +317,7 @@ def _labels(check: Check) -> Words:
     before, after = facts["before"], facts["after"]
     reasons = {
         "less": f"The labels overlap less after ({after:.2f}) than before ({before:.2f}).",
+        "still": f"The labels overlap no better after ({after:.3f}) than before ({before:.3f}), in spite of a warp.",
         "low": f"The labels hardly overlap (mean Dice {after:.2f}).",
         "few": f"Only {facts['overlapping']} of {facts['count']} labels overlap at all: the same label may mean "
         "different structures in the two maps.",

@@ -36,8 +36,9 @@ def try_transform(path: Path) -> None:
 
 
 def _stamp(path: Path) -> tuple[int, int]:
-    found = path.stat()
-    return found.st_mtime_ns, found.st_size
+    """What changes when a file, or a file of a folder, does."""
+    found = [each.stat() for each in (path, *(path.iterdir() if path.is_dir() else ()))]
+    return max(each.st_mtime_ns for each in found), sum(each.st_size for each in found)
 
 
 @functools.lru_cache(maxsize=256)

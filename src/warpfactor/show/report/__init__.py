@@ -13,10 +13,8 @@ from pathlib import Path
 import torch
 
 from warpfactor.checks.case import Case
-from warpfactor.checks.coarse import ObjectMask
-from warpfactor.checks.judge import judge
+from warpfactor.checks.examine import conclude, region_of
 from warpfactor.checks.regularity import inverse_error_of, jacobian_of, measure
-from warpfactor.checks.similarity import align
 from warpfactor.io import atomic_path
 from warpfactor.show.report.page import render
 from warpfactor.show.report.views import make_views
@@ -53,15 +51,14 @@ class Report:
 def make_report(case: Case) -> Report:
     """Check a case and draw its page."""
     with _one_torch_thread():
-        image = case.fixed if case.fixed is not None else case.warped
-        region = ObjectMask.whole(case.fixed_grid) if image is None else ObjectMask.of(image, case.fixed_mask, case.ops)
+        region = region_of(case)
         jacobian, inverse = jacobian_of(case.warp, case.ops), inverse_error_of(case)
         views = make_views(case, region, jacobian, inverse and inverse.errors_mm)
         regularity = measure(case, region, jacobian, inverse)
         del jacobian, inverse
-        alignment = align(case, case.ops)
-        verdict = Verdict.of(judge(case, alignment, regularity, object_mm=region.size_mm(case.fixed_grid)))
-        return Report(render(case, views, alignment, regularity, verdict), verdict)
+        found = conclude(case, region, regularity)
+        verdict = Verdict.of(found.checks)
+        return Report(render(case, views, found.alignment, regularity, verdict), verdict)
 
 
 @contextmanager

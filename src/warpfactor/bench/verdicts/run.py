@@ -1,0 +1,129 @@
+"""Make the results of all pairs, judge them, and keep one line of JSON per result, so that a run can be continued."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from warpfactor.bench.verdicts.pairs import PairSource, TrialPair, all_pairs
+from warpfactor.bench.verdicts.rates import TrialRecord
+from warpfactor.bench.verdicts.results import MadeResult, register_pair, registered_ways, results_of
+from warpfactor.checks.case import Case
+from warpfactor.checks.examine import examine
+from warpfactor.checks.judge import Check
+from warpfactor.checks.limits import RANK
+from warpfactor.errors import FileError, WarpfactorError
+from warpfactor.io.jsontext import without_nan
+
+LINES = "results.jsonl"
+KEPT = 60  # pairs whose transforms and images may be put in the place of others
+TWICE = 3  # every third pair is spoilt in two ways
+AGAIN = 4  # every fourth pair is registered once more, in a way that ought to fail
+
+
+def run_trials(
+    output: Path,
+    folder: Path | None,
+    *,
+    part: tuple[int, int] = (0, 1),
+    tell: Callable[[str], None] | None = None,
+) -> list[TrialRecord]:
+    """Make and judge the results of all pairs that are not in the output folder yet, and return everything in it.
+
+    Args:
+        output: the folder; its lines are appended to.
+        folder: of real images, like the project's evaluation data; None for phantoms only.
+        part: number and count of parts into which the pairs are divided, for several processes.
+        tell: called with a sentence about every result.
+    """
+    output.mkdir(parents=True, exist_ok=True)
+    path = output / (LINES if part[1] == 1 else f"{part[0]}-{LINES}")
+    known = {record.pair for record in read_records(output)}
+    sources = [source for number, source in enumerate(all_pairs(folder)) if number % part[1] == part[0]]
+    with path.open("a", encoding="utf-8") as stream:
+        for record in trial_records([source for source in sources if source.name not in known]):
+            stream.write(json.dumps(without_nan(asdict(record)), allow_nan=False) + "\n")
+            stream.flush()
+            if tell is not None:
+                tell(f"{record.pair}, {record.how}: {record.level} {', '.join(record.problems)}")
+    return read_records(output)
+
+
+def read_records(output: Path) -> list[TrialRecord]:
+    """All records of an output folder."""
+    found = []
+    for path in sorted(output.glob(f"*{LINES}")):
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines()):
+            try:
+                plain = json.loads(line)
+                found.append(TrialRecord(**{**plain, "problems": tuple(plain["problems"])}))
+            except (ValueError, TypeError, KeyError) as error:
+                raise FileError(f"{path}: line {number + 1} is damaged ({error}); remove it.") from error
+    return found
+
+
+def trial_records(sources: list[PairSource]) -> Iterator[TrialRecord]:
+    """Records of the results of pairs, in turn."""
+    done: list[tuple[TrialPair, Case]] = []
+    for number, source in enumerate(sources):
+        pair = source.make()
+        try:
+            case = register_pair(pair)
+        except WarpfactorError:  # refused at once, which is no verdict
+            continue
+        done = [*done[1 - KEPT :], (pair, case)]
+        ways = (number, number + TWICE + 1) if number % TWICE == 0 else (number,)
+        yield from (judged(made) for made in results_of(pair, case, done, ways))
+        if number % AGAIN == 0:
+            yield from _again(pair, done, number // AGAIN)
+
+
+def _again(pair: TrialPair, done: list[tuple[TrialPair, Case]], turn: int) -> Iterator[TrialRecord]:
+    """One more registration of a pair, in a way that ought to fail."""
+    others = (other for other, _ in reversed(done) if _family(other) != _family(pair))
+    stranger = next((other for other in others if other.fixed.grid.ndim == pair.fixed.grid.ndim), None)
+    ways = list(registered_ways(pair, stranger))
+    try:
+        yield judged(ways[turn % len(ways)][1]())
+    except WarpfactorError:
+        return
+
+
+def _family(pair: TrialPair) -> str:
+    return pair.kind.partition(",")[0]
+
+
+def judged(made: MadeResult) -> TrialRecord:
+    """A result with its verdict."""
+    checks = examine(made.case).checks
+    return record_of(made, checks)
+
+
+def record_of(made: MadeResult, checks: tuple[Check, ...]) -> TrialRecord:
+    """What is kept of a result and its checks."""
+    level = max((check.level for check in checks), key=RANK.__getitem__).replace("grey", "green")
+    return TrialRecord(
+        pair=made.pair,
+        kind=made.kind,
+        how=made.how,
+        score=made.score if math.isfinite(made.score) else None,
+        better=made.better,
+        meant=made.meant,
+        level=level,
+        problems=tuple(check.code for check in checks if RANK[check.level]),
+        figures={f"{check.code}.{name}": value for check in checks for name, value in _figures(check)},
+    )
+
+
+def _figures(check: Check) -> Iterator[tuple[str, Any]]:
+    """The numbers among the facts of a check."""
+    for name, value in check.facts.items():
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            yield name, value
+
+
+__all__ = ["read_records", "record_of", "run_trials", "trial_records"]
