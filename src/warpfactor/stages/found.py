@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from warpfactor.stages.middle import Middle
+from warpfactor.scene.middle import Middle
 from warpfactor.stages.stage import Stage
 
 

@@ -5,21 +5,24 @@ A step is taken half forwards by the warp to the moving image and half backwards
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor
 
-from warpfactor.geometry.grid import Matrix
 from warpfactor.kernels.ops import Ops
 from warpfactor.scene.scene import Scene
-from warpfactor.stages.between import MiddleLevel, Pair, run_between
+from warpfactor.stages.between import MiddleLevel, run_between
 from warpfactor.stages.consistent import consistent_inverse
 from warpfactor.stages.found import Found, Halves
 from warpfactor.stages.repair import repair
 from warpfactor.stages.settings import Deformable
-from warpfactor.stages.stage import Watch
+from warpfactor.terms.both import Pair
 
 
 class SymmetricLevel(MiddleLevel):
     """A level whose state is two warps: three fields to the moving image, then three to the fixed one."""
+
+    fields = 2
 
     @staticmethod
     def ways(state: Tensor, ops: Ops) -> Pair:
@@ -43,8 +46,7 @@ def run_symmetric(
     settings: Deformable,
     *,
     ops: Ops,
-    affine: Matrix | None = None,
-    watch: Watch | None = None,
+    **given: Any,
 ) -> Found:
     """The warp to the moving image after the inverse of the warp to the fixed one, seen from the fixed grid.
 
@@ -52,10 +54,9 @@ def run_symmetric(
         scene: the two images.
         settings: how.
         ops: the operations of the images' device.
-        affine: 4x4, LPS mm, fixed to moving world; None is the identity.
-        watch: who is told, and who may stop it.
+        given: affine, guides, their weights and the watch; see run_between.
     """
-    found = run_between(SymmetricLevel, 2, scene, settings, ops=ops, affine=affine, watch=watch)
+    found = run_between(SymmetricLevel, scene, settings, ops=ops, **given)
     if not found.stage.kept:
         return Found(None, found.stage)
     to_moving, to_fixed = found.state[:3], found.state[3:]

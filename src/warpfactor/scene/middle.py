@@ -37,17 +37,23 @@ class Middle:
         back = np.asarray(np.linalg.inv(to_moving), dtype=np.float64)
         return cls(middle_grid(moved_grid(fixed, from_fixed), moved_grid(moving, back)), from_fixed, to_moving)
 
+    @property
+    def to_sides(self) -> tuple[Matrix, Matrix]:
+        """4x4 each, LPS mm: the middle to fixed space, and to moving space."""
+        return np.asarray(np.linalg.inv(self.from_fixed), dtype=np.float64), self.to_moving
+
     def at(self, grid: Grid) -> Middle:
         """The same space on another grid."""
         return replace(self, grid=grid)
 
     def matrices(self, scene: Scene) -> tuple[Tensor, Tensor]:
         """(3, 4) each: voxels of the middle plus displacement to voxels of the fixed, and of the moving image."""
-        to_fixed = np.asarray(np.linalg.inv(self.from_fixed), dtype=np.float64)
-        return (
-            VoxelMap(self.grid, None, to_fixed).matrix(scene.fixed.grid),
-            VoxelMap(self.grid, None, self.to_moving).matrix(scene.moving.grid),
-        )
+        return self.matrices_to(scene.fixed.grid, scene.moving.grid)
+
+    def matrices_to(self, fixed: Grid, moving: Grid) -> tuple[Tensor, Tensor]:
+        """The same to the voxels of any grid in fixed space, and of one in moving space."""
+        to_fixed, to_moving = self.to_sides
+        return VoxelMap(self.grid, None, to_fixed).matrix(fixed), VoxelMap(self.grid, None, to_moving).matrix(moving)
 
     def seen_from(self, grid: Grid, steps: tuple[Tensor, ...], ops: Ops) -> Tensor:
         """(3, *grid.shape): what displacements of the middle, one after the other, do to the voxels of a fixed grid.
