@@ -8,11 +8,10 @@ import warpfactor as wf
 from guides import side, terms
 from scenes import OPS
 from warpfactor.kernels import reference
-from warpfactor.scene.middle import Middle
+from warpfactor.scene.middle import Middle, came_from
 from warpfactor.scene.scene import Scene
 from warpfactor.terms import MSE, LandmarkTerm, Sum, Weighted
 from warpfactor.terms.both import prepare_between
-from warpfactor.terms.landmarks import _came_from
 
 APART = np.array([0.0, 3.0, 0.0])
 TURNED = np.array([[0.98, -0.17, 0.02, 0.3], [0.17, 1.02, -0.05, -0.4], [0.0, 0.06, 0.97, 0.2], [0, 0, 0, 1]])
@@ -124,10 +123,10 @@ def test_a_velocity_is_led_too(balls):
     assert found.history[-1].metric == "lncc + landmarks"
 
 
-def test_a_point_is_found_where_its_displacement_came_from(generator):
+def test_a_point_is_found_where_its_displacementcame_from(generator):
     u = OPS.smooth_gaussian(torch.randn((3, 12, 14, 13), generator=generator), (2.0, 2.0, 2.0)) * 8
     index = np.array([[5.3, 6.1, 7.7], [2.0, 9.5, 4.4]])
-    place = _came_from(index, u)
+    place = came_from(index, u)
     warp = wf.Warp(u, wf.Grid.from_spacing((12, 14, 13)))
     world = warp.grid.index_to_world(place)
     np.testing.assert_allclose(warp.map_points(world), warp.grid.index_to_world(index), atol=1e-3)

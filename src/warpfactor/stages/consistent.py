@@ -23,9 +23,12 @@ SIGMA = 1.0  # SD in voxels of that smoothing
 _UNIT = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
 
 
-def consistent_inverse(forward: Tensor, ops: Ops) -> Tensor:
-    """The inverse of a displacement (3, D, H, W), which is smoothed in place where the two do not undo each other."""
-    inverse = balanced_inverse(forward, ops)
+def consistent(forward: Tensor, inverse: Tensor, ops: Ops) -> Tensor:
+    """The inverse of a displacement (3, D, H, W), which is smoothed in place where the two do not undo each other.
+
+    Args:
+        inverse: as the displacement has it between its voxels, too; it is the result if that is good enough.
+    """
     for _ in range(PASSES):
         error = _disagreement(forward, inverse, ops)
         if float(error.max()) <= MOST:

@@ -12,7 +12,7 @@ from torch import Tensor
 from warpfactor.kernels.ops import Ops
 from warpfactor.scene.scene import Scene
 from warpfactor.stages.between import MiddleLevel, run_between
-from warpfactor.stages.consistent import consistent_inverse
+from warpfactor.stages.consistent import consistent
 from warpfactor.stages.found import Found, Halves
 from warpfactor.stages.repair import repair
 from warpfactor.stages.settings import Deformable
@@ -63,9 +63,9 @@ def run_symmetric(
     if settings.volume > 0:
         repair(to_moving, ops)
         repair(to_fixed, ops)
-    from_fixed, _ = ops.invert(to_fixed)
-    forward = found.middle.seen_from(scene.fixed.grid, (from_fixed, to_moving), ops)
+    grid, middle = scene.fixed.grid, found.middle
+    forward = middle.whole_way(grid, to_fixed, to_moving, ops)
     if settings.volume > 0:
         repair(forward, ops)
-    inverse = consistent_inverse(forward, ops)
-    return Found(forward, found.stage, inverse, halves=Halves(found.middle, to_fixed, to_moving))
+    inverse = consistent(forward, middle.whole_way(grid, to_moving, to_fixed, ops), ops)
+    return Found(forward, found.stage, inverse, halves=Halves(middle, to_fixed, to_moving))

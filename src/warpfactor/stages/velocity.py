@@ -63,5 +63,5 @@ def run_velocity(scene: Scene, settings: Deformable, *, ops: Ops, **given: Any) 
     if not found.stage.kept:
         return Found(None, found.stage)
     halves = Halves(found.middle, *VelocityLevel.ways(found.state, ops))
-    velocity = found.middle.seen_from(scene.fixed.grid, (found.state,), ops)
+    velocity = found.middle.seen_from(scene.fixed.grid, found.state, ops)
     return Found(exponential(velocity, ops), found.stage, exponential(-velocity, ops), velocity, halves)

@@ -1,7 +1,7 @@
 """The cost of two images that both move: compared in the middle, and held still by turns to see how the other pulls.
 
 A metric sees the images only, and is asked by `BothWays`. A term with data of its own, such as landmarks, or one of the
-warp alone says itself what it costs between the images (`Between`).
+warp alone says itself what it costs between the images (`BetweenTerm`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class PreparedBetween(Protocol):
 
 
 @runtime_checkable
-class Between(Protocol):
+class BetweenTerm(Protocol):
     """A term that says itself what it costs between the images."""
 
     def between(
@@ -56,7 +56,7 @@ def prepare_between(
     weights: tuple[float, ...] | None = None,
 ) -> PreparedBetween:
     """A term over the images of one level that both move; of one that sees the images only, both ways round."""
-    if isinstance(term, Between):
+    if isinstance(term, BetweenTerm):
         return term.between(scene, middle, ops, level=level, weights=weights)
     return BothWays(term, middle, scene, ops, level, weights)
 

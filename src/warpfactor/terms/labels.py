@@ -69,7 +69,7 @@ class LabelTerm(Plain):
     def between(
         self, scene: Scene, middle: Middle, ops: Ops, *, level: int = 0, weights: tuple[float, ...] | None = None
     ) -> _LabelsBetween:
-        """See Between.between."""
+        """See BetweenTerm.between."""
         maps, matrices = self._maps(scene, finest_spacing(middle.grid), ops), middle.matrices_to(*self._grids(scene))
         boxes = tuple(_common_box(tuple(zip(both, matrices, strict=True)), middle.grid.shape) for both in maps)
         return _LabelsBetween(maps, boxes, matrices, ops)

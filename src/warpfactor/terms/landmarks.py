@@ -14,7 +14,7 @@ from warpfactor.errors import InputError
 from warpfactor.geometry.grid import Grid, Matrix, Points
 from warpfactor.kernels.ops import Ops
 from warpfactor.scene.levels import finest_spacing
-from warpfactor.scene.middle import Middle
+from warpfactor.scene.middle import Middle, came_from
 from warpfactor.scene.scene import Scene
 from warpfactor.terms.base import Linearization, Plain
 from warpfactor.terms.both import Pair, mean_of
@@ -24,9 +24,6 @@ REACH = 0.03  # of the fixed image's longest extent: SD of the neighbourhood tha
 LEAST_REACH_VOX = 1.5
 LEAST_SCALE_VOX = 2.0  # of the coarsest axis: nobody places a landmark better than to a voxel
 CUT = 2.5  # SD at which a neighbourhood ends
-RELAXED = 0.8  # share of a step in finding landmarks in the middle; it converges up to a stretch of 2.5
-ROUNDS = 60  # at most; about ten are needed
-EXACT_VOX = 1e-4  # longest step at which it ends
 
 
 @dataclass(frozen=True)
@@ -85,7 +82,7 @@ class LandmarkTerm(Plain):
     def between(
         self, scene: Scene, middle: Middle, ops: Ops, *, level: int = 0, weights: tuple[float, ...] | None = None
     ) -> _LandmarksBetween:
-        """See Between.between."""
+        """See BetweenTerm.between."""
         grid, sides = middle.grid, tuple(zip(scene.sides, (self.fixed, self.moving), middle.to_sides, strict=True))
         first, second = (_Goal.of(points, side.grid, grid) for side, points, _ in sides)
         starts = (grid.world_to_index(_before(points, matrix)) for _, points, matrix in sides)
@@ -238,26 +235,9 @@ class _LandmarksBetween:
     def _pull(self, side: int, displacements: Pair, gradient: Tensor | None) -> Linearization:
         """The cost with one image moving (0 is the fixed, 1 the moving one) and the other still."""
         other = 1 - side
-        still = _came_from(self.starts[other], displacements[other])
+        still = came_from(self.starts[other], displacements[other])
         led = _PreparedLandmarks.at(still, self.goals[side], self.grid, self.reach_mm)
         return led.linearize(displacements[side], self.matrices[side], gradient)
-
-
-def _came_from(index: Points, displacement: Tensor) -> Points:
-    """(N, 3): the places x whose x + displacement(x) are given indices, by a relaxed fixed-point iteration."""
-    goal = torch.as_tensor(np.array(index), dtype=displacement.dtype, device=displacement.device)
-    sizes = goal.new_tensor(displacement.shape[1:])
-    place = goal.clone()
-    for _ in range(ROUNDS):
-        shares = ((2 * place + 1) / sizes - 1).flip(1)[None, None, None]  # (x, y, z), -1 and 1 being the outer edges
-        steps = torch.nn.functional.grid_sample(
-            displacement[None], shares, mode="bilinear", padding_mode="border", align_corners=False
-        )
-        change = goal - place - steps[0, :, 0, 0].T
-        place += RELAXED * change
-        if float(change.abs().max()) <= EXACT_VOX:
-            break
-    return place.cpu().double().numpy()
 
 
 def _before(points: tuple[tuple[float, float, float], ...], matrix: Matrix) -> Points:

@@ -49,7 +49,7 @@ class PairTerm:
     def between(
         self, scene: Scene, middle: Middle, ops: Ops, *, level: int = 0, weights: tuple[float, ...] | None = None
     ) -> PreparedBetween:
-        """See Between.between."""
+        """See BetweenTerm.between."""
         return prepare_between(self.metric, self._beside(scene, ops), middle, ops, level=level)
 
     def _beside(self, scene: Scene, ops: Ops) -> Scene:

@@ -34,7 +34,7 @@ class OfWarp(Plain, ABC):
     def between(
         self, scene: Scene, middle: Middle, ops: Ops, *, level: int = 0, weights: tuple[float, ...] | None = None
     ) -> PreparedBetween:
-        """See Between.between."""
+        """See BetweenTerm.between."""
         return _WholeWay(self.on(middle.grid))
 
 

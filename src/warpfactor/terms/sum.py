@@ -79,7 +79,7 @@ class Sum:
     def between(
         self, scene: Scene, middle: Middle, ops: Ops, *, level: int = 0, weights: tuple[float, ...] | None = None
     ) -> PreparedBetween:
-        """See Between.between."""
+        """See BetweenTerm.between."""
         parts = (prepare_between(part.term, scene, middle, ops, level=level, weights=weights) for part in self.active)
         return _SumBetween(self._weighing, tuple(parts))
 
