@@ -15,6 +15,9 @@ from warpfactor.geometry.resample import VoxelMap
 from warpfactor.kernels.ops import Ops
 from warpfactor.scene.scene import Scene
 
+# Decimals of what leads from the middle to the images, in voxels or mm. Exchanged images have the same but for the last
+# bits; hundreds of iterations would make that visible, so these bits are left out.
+DIGITS = 9
 RELAXED = 0.8  # share of a step in looking for where a displacement leads from; it converges up to a stretch of 2.5
 ROUNDS = 60  # of that for points, at most; about ten are needed
 EXACT_VOX = 1e-4  # longest step at which it ends
@@ -42,7 +45,8 @@ class Middle:
         half = square_root(affine)
         from_fixed, to_moving = (np.eye(4), affine) if half is None else (half, half)
         back = np.asarray(np.linalg.inv(to_moving), dtype=np.float64)
-        return cls(middle_grid(moved_grid(fixed, from_fixed), moved_grid(moving, back)), from_fixed, to_moving)
+        grid = middle_grid(moved_grid(fixed, from_fixed), moved_grid(moving, back))
+        return cls(Grid(grid.shape, np.round(grid.matrix, DIGITS), grid.ndim), from_fixed, to_moving)
 
     @property
     def to_sides(self) -> tuple[Matrix, Matrix]:
@@ -71,8 +75,11 @@ class Middle:
 
     def matrices_to(self, fixed: Grid, moving: Grid) -> tuple[Tensor, Tensor]:
         """The same to the voxels of any grid in fixed space, and of one in moving space."""
-        to_fixed, to_moving = self.to_sides
-        return VoxelMap(self.grid, None, to_fixed).matrix(fixed), VoxelMap(self.grid, None, to_moving).matrix(moving)
+        first, second = (
+            VoxelMap(self.grid, None, matrix).matrix(grid).round(decimals=DIGITS)
+            for matrix, grid in zip(self.to_sides, (fixed, moving), strict=True)
+        )
+        return first, second
 
     def seen_from(self, grid: Grid, field: Tensor, ops: Ops) -> Tensor:
         """(3, *grid.shape): a displacement of the middle at the voxels of a fixed grid, in these voxels.
@@ -118,7 +125,7 @@ class Middle:
         if steps.shape[1] == 1 and self.grid.shape[0] == 1:
             linear[0, 0] = 1.0
         back = torch.from_numpy(np.linalg.inv(linear)).to(steps)
-        return torch.einsum("ab,bzyx->azyx", back, steps)
+        return torch.einsum("ab,bzyx->azyx", back, steps).contiguous()
 
 
 def came_from(index: Points, displacement: Tensor) -> Points:

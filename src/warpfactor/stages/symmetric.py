@@ -9,10 +9,12 @@ from typing import Any
 
 from torch import Tensor
 
+from warpfactor.geometry.grid import Grid
 from warpfactor.kernels.ops import Ops
+from warpfactor.scene.middle import Middle
 from warpfactor.scene.scene import Scene
 from warpfactor.stages.between import MiddleLevel, run_between
-from warpfactor.stages.consistent import consistent
+from warpfactor.stages.consistent import consistent, settle, undo_each_other
 from warpfactor.stages.found import Found, Halves
 from warpfactor.stages.repair import repair
 from warpfactor.stages.settings import Deformable
@@ -64,8 +66,18 @@ def run_symmetric(
         repair(to_moving, ops)
         repair(to_fixed, ops)
     grid, middle = scene.fixed.grid, found.middle
-    forward = middle.whole_way(grid, to_fixed, to_moving, ops)
+    forward, inverse = _maps(grid, middle, (to_fixed, to_moving), ops)
+    if not undo_each_other(forward, inverse, ops):
+        settle(middle, (to_fixed, to_moving), ops)
+        forward, inverse = _maps(grid, middle, (to_fixed, to_moving), ops)
     if settings.volume > 0:
         repair(forward, ops)
-    inverse = consistent(forward, middle.whole_way(grid, to_moving, to_fixed, ops), ops)
+    inverse = consistent(forward, inverse, ops)
     return Found(forward, found.stage, inverse, halves=Halves(middle, to_fixed, to_moving))
+
+
+def _maps(grid: Grid, middle: Middle, halves: tuple[Tensor, Tensor], ops: Ops) -> tuple[Tensor, Tensor]:
+    """The displacement on a fixed grid and its inverse, of those of the middle to the fixed and the moving image."""
+    to_fixed, to_moving = halves
+    forward = middle.whole_way(grid, to_fixed, to_moving, ops)
+    return forward, middle.whole_way(grid, to_moving, to_fixed, ops)
