@@ -14,6 +14,7 @@ from warpfactor.geometry.halfway import mean_transform, middle_grid, square_root
 from warpfactor.optim import STEPS
 from warpfactor.optim.damping import Paper
 from warpfactor.scene.middle import Middle
+from warpfactor.stages.consistent import settle, undo_each_other
 from warpfactor.stages.linear.both import run_linear_both_ways
 from warpfactor.stages.settings import Deformable
 from warpfactor.stages.symmetric import run_symmetric
@@ -178,6 +179,26 @@ def test_a_way_looked_up_in_both_halves_is_not_smoothed_on_its_way_to_another_gr
     assert float((found - wave(torch.arange(31.0) + 0.5)[2:-2]).abs().max()) < 0.003
     undone = middle.whole_way(shifted, along, torch.zeros_like(along), OPS)[2, 4, 2:-2, 4]
     torch.testing.assert_close(undone, -found, rtol=0, atol=3e-4)  # 0.2 ** 3 of what linear interpolation is off by
+
+
+def test_halves_that_bend_too_much_within_a_voxel_are_smoothed_alike():
+    grid = wf.Grid.from_spacing((14, 16, 15))
+    middle = Middle(grid, np.eye(4), np.eye(4))
+    generator = torch.Generator().manual_seed(2)
+    halves = tuple(
+        OPS.smooth_gaussian(torch.randn((3, *grid.shape), generator=generator), (1.5, 1.5, 1.5)) * 4 for _ in range(2)
+    )
+    exchanged = tuple(half.clone() for half in reversed(halves))
+
+    def ways():
+        return middle.whole_way(grid, *halves, OPS), middle.whole_way(grid, *reversed(halves), OPS)
+
+    assert not undo_each_other(*ways(), OPS)
+    settle(middle, halves, OPS)
+    settle(middle.swapped(), exchanged, OPS)
+    assert undo_each_other(*ways(), OPS)
+    assert all(torch.equal(one, other) for one, other in zip(halves, reversed(exchanged), strict=True))
+    assert float(halves[0].abs().max()) > 0.5  # they still lead somewhere
 
 
 def test_the_gradient_of_both_ways_is_that_of_the_cost():

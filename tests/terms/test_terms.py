@@ -250,5 +250,6 @@ def test_a_term_without_overlap_is_named(balls):
     left, right = np.zeros_like(outer), np.zeros_like(outer)
     left[..., :6], right[..., 26:] = 1, 1
     pair = wf.ImagePair(*shown, metric="mse", fixed_mask=left, moving_mask=right)
-    with pytest.raises(InputError, match=r"The term mse of .* has nothing to go by"):
-        wf.register(outer, outer, overrides=QUICK, terms=[pair])
+    for recipe in ("default", "symmetric"):
+        with pytest.raises(InputError, match=r"The term mse of .* has nothing to go by"):
+            wf.register(outer, outer, recipe=recipe, overrides=QUICK, terms=[pair])

@@ -17,10 +17,10 @@ from warpfactor.kernels.ops import Ops
 from warpfactor.scene.middle import Middle
 
 MEAN = 0.02  # voxels: the largest mean error, in either order, that is left in the halves
-AIM = 0.018  # voxels: the same on the middle grid, which is not quite that of the fixed image
+AIM = 0.019  # voxels: the same on the middle grid, which is not quite that of the fixed image
 BENT = 0.03  # voxels: if the mean is larger, both halves are smoothed wherever the error is above this
-BENT_SIGMA = 0.8  # SD in voxels of that smoothing
-BENT_PASSES = 8  # about three are needed
+BENT_SIGMA = 0.6  # SD in voxels of that smoothing
+BENT_PASSES = 12  # about five are needed
 MOST = 0.47  # voxels: the largest error that is left
 MENDED = 0.35  # voxels: if there is a larger one, the warp is smoothed wherever the error is above this
 SIGMA = 1.0  # SD in voxels of that smoothing
