@@ -7,38 +7,17 @@ import pytest
 import torch
 
 import warpfactor as wf
+from guides import side, terms
 from scenes import OPS
 from warpfactor.errors import InputError
 from warpfactor.geometry.grid import Grid
 from warpfactor.kernels import reference
-from warpfactor.scene.scene import Scene, Side
-from warpfactor.terms import LNCC, MI, MSE, Bending, LabelTerm, PairTerm, Sum, VolumeChange, Weighted
+from warpfactor.scene.scene import Scene
+from warpfactor.terms import LNCC, MI, MSE, Bending, Sum, VolumeChange, Weighted
 
 OBLIQUE = torch.tensor([[0.9, 0.15, -0.1, 0.2], [-0.12, 1.1, 0.2, -0.3], [0.1, -0.25, 0.8, 0.4]], dtype=torch.float64)
 PLANAR = torch.tensor([[0, 0, 0, 0], [0, 1.1, 0.2, -0.3], [0, -0.25, 0.8, 0.4]], dtype=torch.float64)
 SCALE = ((0.0, 1.0),)
-
-
-def side(generator, shape, spacing=1.0, mask=None):
-    data = torch.rand((1, *shape), generator=generator, dtype=torch.float64)
-    return Side(data, mask, Grid.from_spacing(shape, spacing), SCALE)
-
-
-def terms(generator, shape):
-    """One of each, for a fixed image of this shape."""
-    labels = torch.zeros(shape, dtype=torch.int32)
-    labels[..., 2:4, 2:5], labels[..., 4:6, 3:6] = 3, 7
-    other = (shape[0] + (shape[0] > 1), shape[1] + 2, shape[2] + 1)
-    moving = torch.zeros(other, dtype=torch.int32)
-    moving[..., 3:6, 2:5], moving[..., 6:8, 3:6] = 3, 7
-    grids = Grid.from_spacing(shape, (2.0, 1.0, 1.5)), Grid.from_spacing(other, (1.8, 0.9, 1.4))
-    pair = Scene(side(generator, shape, (2.0, 1.0, 1.5)), side(generator, other, (1.8, 0.9, 1.4)))
-    return {
-        "labels": LabelTerm(labels, moving, *grids, (3, 7)),
-        "pair": PairTerm(MSE(), pair, "mse of t2"),
-        "bending": Bending(),
-        "volume": VolumeChange(),
-    }
 
 
 @pytest.mark.parametrize(("shape", "matrix"), [((5, 7, 8), OBLIQUE), ((1, 9, 8), PLANAR)], ids=["3-D", "2-D"])
@@ -249,9 +228,9 @@ def test_bad_terms_are_named(balls):
         "A str is not a term": ["mi"],
         "the points of both images": [wf.LandmarkPair(np.zeros((1, 3)))],
     }
-    for message, terms in cases.items():
+    for message, given in cases.items():
         with pytest.raises(InputError, match=message):
-            wf.register(outer, outer, terms=terms)
+            wf.register(outer, outer, terms=given)
     with pytest.raises(InputError, match="weights of all terms are zero"):
         wf.register(outer, outer, terms=[wf.LabelPair(*labels, weight=0)], metric_weight=0)
     with pytest.raises(InputError, match="weight of the images is -1"):
@@ -271,5 +250,6 @@ def test_a_term_without_overlap_is_named(balls):
     left, right = np.zeros_like(outer), np.zeros_like(outer)
     left[..., :6], right[..., 26:] = 1, 1
     pair = wf.ImagePair(*shown, metric="mse", fixed_mask=left, moving_mask=right)
-    with pytest.raises(InputError, match=r"The term mse of .* has nothing to go by"):
-        wf.register(outer, outer, overrides=QUICK, terms=[pair])
+    for recipe in ("default", "symmetric"):
+        with pytest.raises(InputError, match=r"The term mse of .* has nothing to go by"):
+            wf.register(outer, outer, recipe=recipe, overrides=QUICK, terms=[pair])

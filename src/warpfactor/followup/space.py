@@ -17,8 +17,8 @@ from warpfactor.geometry.transform import Affine, Chain, Transform, Warp
 from warpfactor.kernels.ops import Ops
 from warpfactor.measure import LOG_JACOBIAN_RANGE
 from warpfactor.registration.result import Registration
+from warpfactor.scene.middle import Middle
 from warpfactor.stages.found import Halves
-from warpfactor.stages.middle import Middle
 
 SPACE = "space"  # what transforms call it
 

@@ -149,7 +149,7 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
     guides = load_guides((*_points(landmarks, landmarks_weight), *terms), images, ops, place)
     led = _Led(guides, metric_weight, chosen)
     if chosen.deformable is not None:
-        check_given(chosen.deformable, start.displacement, guides)
+        check_given(chosen.deformable, start.displacement)
     sources = _paths(fixed=fixed, moving=moving, fixed_mask=fixed_mask, moving_mask=moving_mask)
     prints = {name: recorded(path) for name, path in sources.items()}
     del fixed, moving, fixed_mask, moving_mask, initial  # the images are held once, by `images`

@@ -72,17 +72,27 @@ def beside_level(own: Scene, level: Scene, ops: Ops) -> Scene:
         own: two images, of which the fixed one lies on the grid of the registration.
         level: the scene of a level of the registration.
     """
-    if own.shape == level.shape:
+    shape = beside_grid(own.moving.grid, own.fixed.grid, level).shape
+    if own.shape == level.shape and own.moving.shape == shape:
         return own
-    shape = beside_shape(own.moving.grid, own.fixed.grid, level.fixed.grid)
     return Scene(_shrink(own.fixed, level.shape, ops, BLUR), _shrink(own.moving, shape, ops, BLUR)).single()
 
 
-def beside_shape(grid: Grid, fixed: Grid, level: Grid) -> tuple[int, int, int]:
-    """Shape of any grid at the resolution of a level, of which the fixed grid and its coarse form are given."""
-    pairs = zip(level.spacing_mm, fixed.shape, level.shape, strict=True)
+def beside_grid(grid: Grid, fixed: Grid, level: Scene) -> Grid:
+    """A grid in moving space at the resolution of a level: that of the moving image there, if it is its coarse form.
+
+    Args:
+        grid: at full resolution.
+        fixed: the grid of the fixed image at full resolution.
+        level: the scene of the level.
+    """
+    moving = level.moving.grid
+    alike = grid.scaled(shape=moving.shape)
+    if all(n >= m for n, m in zip(grid.shape, moving.shape, strict=True)) and alike.same_space(moving):
+        return alike
+    pairs = zip(level.fixed.grid.spacing_mm, fixed.shape, level.fixed.grid.shape, strict=True)
     coarse = [spacing for spacing, n, m in pairs if n > m]
-    return level_shape(grid, max(coarse)) if coarse else grid.shape
+    return grid.scaled(shape=level_shape(grid, max(coarse))) if coarse else grid
 
 
 def beside_matrix(matrix: Tensor, moving: Grid, other: Grid) -> Tensor:

@@ -8,8 +8,10 @@ the greedy stage.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -19,18 +21,17 @@ from warpfactor.geometry.grid import Grid, Matrix
 from warpfactor.kernels.buffers import give_back_memory, new_field
 from warpfactor.kernels.ops import Ops
 from warpfactor.scene.levels import Level, coarse_to_fine
+from warpfactor.scene.middle import Middle
 from warpfactor.scene.scene import Scene
-from warpfactor.stages.both import BothWays
 from warpfactor.stages.level import Carried, Iteration, LevelSolver
-from warpfactor.stages.middle import Middle
 from warpfactor.stages.pyramid import Endings, level_grid, reporter, resample_field, resize, stage_ending, stage_levels
 from warpfactor.stages.settings import Deformable
 from warpfactor.stages.shading import WINDOWS, window_likeness, without_shading
 from warpfactor.stages.stage import Ending, Stage, Watch
-from warpfactor.terms import Linearization, Term
+from warpfactor.terms import Linearization, Sum, Term, Weighted
+from warpfactor.terms.both import BothWays, Pair, PreparedBetween, prepare_between
 from warpfactor.terms.channels import spare_like
 
-Pair = tuple[Tensor, Tensor]
 Ways = Callable[[Tensor, Ops], Pair]
 
 
@@ -39,18 +40,20 @@ class _Cost:
     """The cost as a function of a state, of which `ways` makes the displacements to the fixed and the moving image.
 
     Attributes:
-        both: the two images in the middle.
+        both: what is minimised, of two displacements of the middle.
+        ops: for `ways`.
         ways: the two displacements of a state.
         spare: room for a second gradient, where the state has none; made once and used again.
     """
 
-    both: BothWays
+    both: PreparedBetween
     ways: Ways
+    ops: Ops
     spare: list[Tensor] = field(default_factory=list)
 
     def linearize(self, displacement: Tensor, matrix: Tensor, gradient: Tensor | None = None) -> Linearization:
         """See Prepared.linearize; the first three fields of the gradient become the force on the middle."""
-        pair = self.ways(displacement, self.both.ops)
+        pair = self.ways(displacement, self.ops)
         if gradient is None:
             return self.both.linearize(pair)
         force = gradient[:3]
@@ -60,12 +63,17 @@ class _Cost:
         return point
 
 
-class MiddleLevel(LevelSolver):
+class MiddleLevel(LevelSolver, ABC):
     """One level of a stage between the images; what it finds is a state, (3 or 6, D, H, W).
 
     Args:
         middle: with the grid of the level.
+
+    Attributes:
+        fields: how many displacement fields a state has.
     """
+
+    fields: ClassVar[int]
 
     def __init__(
         self,
@@ -80,17 +88,18 @@ class MiddleLevel(LevelSolver):
         super().__init__(level, torch.eye(3, 4, dtype=torch.float64), settings, ops, report, stop)
 
     @staticmethod
+    @abstractmethod
     def ways(state: Tensor, ops: Ops) -> Pair:
         """The displacements to the fixed and to the moving image."""
-        raise NotImplementedError
 
     @property
     def grid(self) -> Grid:
         return self.middle.grid
 
     def _prepared(self, metric: Term) -> _Cost:
-        level, weights = self.level, self.settings.channel_weights
-        return _Cost(BothWays(metric, self.middle, level.scene, self.ops, level.number, weights), self.ways)
+        level, weights, ops = self.level, self.settings.channel_weights, self.ops
+        both = prepare_between(metric, level.scene, self.middle, ops, level=level.number, weights=weights)
+        return _Cost(both, self.ways, ops)
 
     def _force(self, other: Tensor) -> Tensor:
         return other[:3]
@@ -113,13 +122,14 @@ class Between:
 
 def run_between(
     solver: type[MiddleLevel],
-    fields: int,
     scene: Scene,
     settings: Deformable,
     *,
     ops: Ops,
-    affine: Matrix | None,
-    watch: Watch | None,
+    affine: Matrix | None = None,
+    guides: Sequence[Weighted] = (),
+    metric_weight: float = 1.0,
+    watch: Watch | None = None,
 ) -> Between:
     """The state that minimises the cost of both images in the middle, and how the stage went.
 
@@ -127,40 +137,45 @@ def run_between(
 
     Args:
         solver: the kind of level.
-        fields: how many displacement fields a state has.
         affine: 4x4, LPS mm, fixed to moving world; None is the identity.
+        guides: terms that are minimised together with the metric, such as landmarks.
+        metric_weight: of the metric beside the guides.
+        watch: who is told, and who may stop it.
     """
     watch = watch or Watch()
     scene = scene.single()
+    if guides:
+        settings = replace(settings, metric=Sum((Weighted(settings.metric, metric_weight), *guides)))
     through = np.eye(4) if affine is None else np.asarray(affine, dtype=np.float64)
     middle = Middle.of(scene.fixed.grid, scene.moving.grid, through)
-    start = new_field((3 * fields, *middle.grid.shape), device=scene.device).zero_()
+    start = new_field((3 * solver.fields, *middle.grid.shape), device=scene.device).zero_()
     last = len(settings.levels) - 1
-    both = BothWays(settings.metric, middle, scene, ops, last, settings.channel_weights)
-    before = _cost(both, solver.ways(start, ops))
+    both = prepare_between(settings.metric, scene, middle, ops, level=last, weights=settings.channel_weights)
+    before = _full_cost(both, solver.ways(start, ops))
     search = _Search(scene, middle, solver, settings, ops, watch)
     found = search.run(start)
-    after = _cost(both, solver.ways(found, ops))
-    kept = after <= before or not math.isfinite(before)
+    after = _full_cost(both, solver.ways(found, ops))
+    kept = after.cost <= before.cost or not math.isfinite(before.cost)
     stage = Stage(
         name="deformable",
         metric=settings.metric.name,
         level=1.0,
-        cost_before=before,
-        cost_after=after,
+        cost_before=before.cost,
+        cost_after=after.cost,
         ending=stage_ending(search.endings) if kept else Ending.WORSE,
         kept=kept,
         seconds=watch.seconds,
         history=tuple(watch.events),
         levels=tuple(search.endings),
+        terms=tuple((name, cost, dict(after.parts)[name]) for name, cost in before.parts),
     )
     return Between(middle, found if kept else found.zero_(), stage)
 
 
-def _cost(both: BothWays, pair: Pair) -> float:
+def _full_cost(both: PreparedBetween, pair: Pair) -> Linearization:
     """The cost at full resolution; infinite where the images do not overlap."""
     point = both.linearize(pair)
-    return point.cost if point.count else math.inf
+    return point if point.count else replace(point, cost=math.inf)
 
 
 @dataclass

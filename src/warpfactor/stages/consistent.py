@@ -1,36 +1,70 @@
 """A warp and an inverse that undo each other between voxels too.
 
-An inverse that is exact at its voxels is not so between them, where both fields are interpolated: its error is that of
-linear interpolation, always to the same side. Half of it, moved to the voxels, leaves half of it between them, and in
-the few places where even that is much, the warp bends more within a voxel than its grid can show and is smoothed there.
+Between voxels both fields are interpolated, which is off by up to an eighth of their second differences. No choice of
+values at the voxels mends that in both orders at once; a field that bends less within a voxel does. So where the two do
+not undo each other, the warp bends more than its grid can show, and is smoothed there.
 """
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from warpfactor.kernels.ops import Ops
+from warpfactor.scene.middle import Middle
 
+MEAN = 0.02  # voxels: the largest mean error, in either order, that is left in the halves
+AIM = 0.019  # voxels: the same on the middle grid, which is not quite that of the fixed image
+BENT = 0.03  # voxels: if the mean is larger, both halves are smoothed wherever the error is above this
+BENT_SIGMA = 0.6  # SD in voxels of that smoothing
+BENT_PASSES = 12  # about five are needed
 MOST = 0.47  # voxels: the largest error that is left
 MENDED = 0.35  # voxels: if there is a larger one, the warp is smoothed wherever the error is above this
+SIGMA = 1.0  # SD in voxels of that smoothing
 PASSES = 4  # none to four are needed
 TOLERANCE = 5e-3  # voxels: error of the inverse at its voxels before it is divided
 AROUND = 1.2  # SD in voxels of the neighbourhood that is smoothed with such a voxel
-SIGMA = 1.0  # SD in voxels of that smoothing
 _UNIT = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
 
 
-def consistent_inverse(forward: Tensor, ops: Ops) -> Tensor:
-    """The inverse of a displacement (3, D, H, W), which is smoothed in place where the two do not undo each other."""
-    inverse = balanced_inverse(forward, ops)
+def undo_each_other(forward: Tensor, inverse: Tensor, ops: Ops) -> bool:
+    """Whether two displacements do so in the mean."""
+    return max(_mean_error(forward, inverse, ops), _mean_error(inverse, forward, ops)) <= MEAN
+
+
+def settle(middle: Middle, halves: tuple[Tensor, Tensor], ops: Ops) -> None:
+    """Smooth the displacements of the middle to both images alike, in place, until the two ways undo each other.
+
+    What happens depends on the middle alone, so exchanged images have exchanged halves after it as before.
+    """
+    to_fixed, to_moving = halves
+    still = Middle(middle.grid, np.eye(4), np.eye(4))
+    for _ in range(BENT_PASSES):
+        there = still.whole_way(middle.grid, to_fixed, to_moving, ops)
+        back = still.whole_way(middle.grid, to_moving, to_fixed, ops)
+        if max(_mean_error(there, back, ops), _mean_error(back, there, ops)) <= AIM:
+            break
+        errors = _error(there, back, ops), _error(back, there, ops)
+        at_middle = [_at(error[None], half, ops)[0] for error, half in zip(errors, halves, strict=True)]
+        places = torch.maximum(*at_middle) > BENT
+        for half in halves:
+            _smooth_at(half, places, BENT_SIGMA, ops)
+
+
+def consistent(forward: Tensor, inverse: Tensor, ops: Ops) -> Tensor:
+    """The inverse of a displacement (3, D, H, W), which is smoothed in place where the two are far from undoing it.
+
+    Args:
+        inverse: as found with the displacement; it is the result if no voxel needs smoothing.
+    """
     for _ in range(PASSES):
         error = _disagreement(forward, inverse, ops)
         if float(error.max()) <= MOST:
             break
-        _smooth_at(forward, error > MENDED, ops)
+        _smooth_at(forward, error > MENDED, SIGMA, ops)
         inverse = balanced_inverse(forward, ops, start=inverse)
     return inverse
 
@@ -42,11 +76,23 @@ def balanced_inverse(forward: Tensor, ops: Ops, *, start: Tensor | None = None) 
     return inverse.sub_(_at(error, inverse, ops), alpha=0.5)
 
 
+def _mean_error(first: Tensor, second: Tensor, ops: Ops) -> float:
+    """Mean length of what "first, then second" leaves, in voxels, over the voxels that stay in the grid."""
+    error, stays = ops.round_trip(first, second, _UNIT)
+    inside = stays > 0
+    return float(error[inside].double().mean()) if bool(inside.any()) else 0.0
+
+
+def _error(first: Tensor, second: Tensor, ops: Ops) -> Tensor:
+    """(D, H, W): that length; zero where voxels leave the grid."""
+    error, stays = ops.round_trip(first, second, _UNIT)
+    return error * stays
+
+
 def _disagreement(forward: Tensor, inverse: Tensor, ops: Ops) -> Tensor:
     """(D, H, W): the larger error of both orders, in voxels, at the places from which the warp leads there."""
-    there, stays = ops.round_trip(forward, inverse, _UNIT)
-    back, remains = ops.round_trip(inverse, forward, _UNIT)
-    return torch.maximum(there * stays, _at((back * remains)[None], forward, ops)[0])
+    there, back = _error(forward, inverse, ops), _error(inverse, forward, ops)
+    return torch.maximum(there, _at(back[None], forward, ops)[0])
 
 
 def _at(values: Tensor, displacement: Tensor, ops: Ops) -> Tensor:
@@ -55,10 +101,10 @@ def _at(values: Tensor, displacement: Tensor, ops: Ops) -> Tensor:
     return torch.stack([ops.sample(channel.contiguous(), displacement, still) for channel in values])
 
 
-def _smooth_at(field: Tensor, places: Tensor, ops: Ops) -> None:
+def _smooth_at(field: Tensor, places: Tensor, sigma: float, ops: Ops) -> None:
     """Blend a field towards its Gaussian mean around some places, in place."""
     axes = [float(n > 1) for n in places.shape]
     share = ops.smooth_gaussian(places[None].to(field.dtype), [AROUND * axis for axis in axes])
     share.mul_((math.sqrt(2 * math.pi) * AROUND) ** sum(axes)).clamp_(max=1.0)  # one at a place by itself
-    mean = ops.smooth_gaussian(field.clone(), [SIGMA * axis for axis in axes])
+    mean = ops.smooth_gaussian(field.clone(), [sigma * axis for axis in axes])
     field.lerp_(mean, share)

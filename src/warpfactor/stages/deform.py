@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -16,7 +16,6 @@ from warpfactor.stages.greedy import run_greedy
 from warpfactor.stages.settings import Deformable
 from warpfactor.stages.symmetric import run_symmetric
 from warpfactor.stages.velocity import run_velocity
-from warpfactor.terms import Weighted
 
 
 def _greedy(scene: Scene, settings: Deformable, **given: Any) -> Found:
@@ -24,17 +23,9 @@ def _greedy(scene: Scene, settings: Deformable, **given: Any) -> Found:
 
 
 def _between(run: Callable[..., Found]) -> Callable[..., Found]:
-    """A stage that has no start and no guides, with the arguments of one that has."""
+    """A stage that has no start, with the arguments of one that has."""
 
-    def find(
-        scene: Scene,
-        settings: Deformable,
-        *,
-        start: None = None,
-        guides: Sequence[Weighted] = (),
-        metric_weight: float = 1.0,
-        **given: Any,
-    ) -> Found:
+    def find(scene: Scene, settings: Deformable, *, start: None = None, **given: Any) -> Found:
         return run(scene, settings, **given)
 
     return find
@@ -50,8 +41,8 @@ class _Method(NamedTuple):
     Attributes:
         run: finds the warp; see run_greedy for its arguments.
         grid: on which it compares two images that lie on each other.
-        alike: whether it treats both images alike. Such a stage starts from an affine, and minimises its metric alone:
-            a warp, points and label maps belong to the fixed image's own grid.
+        alike: whether it treats both images alike. Such a stage starts from an affine: a warp belongs to the fixed
+            image's own grid.
     """
 
     run: Callable[..., Found]
@@ -68,24 +59,16 @@ _METHODS = {
 
 def run_deformable(scene: Scene, settings: Deformable, **given: Any) -> Found:
     """What the stage that `settings.method` names finds; see run_greedy for the arguments."""
-    check_given(settings, given.get("start"), given.get("guides", ()))
+    check_given(settings, given.get("start"))
     return _METHODS[settings.method].run(scene, settings, **given)
 
 
-def check_given(settings: Deformable, start: Tensor | None, guides: Sequence[Weighted]) -> None:
-    """InputError if a stage cannot begin with a warp, or cannot be guided."""
-    if not treats_alike(settings):
-        return
-    if start is not None:
+def check_given(settings: Deformable, start: Tensor | None) -> None:
+    """InputError if a stage cannot begin with a warp."""
+    if start is not None and treats_alike(settings):
         raise InputError(
             f"The method {settings.method!r} cannot start from a warp, which belongs to one of the images; "
             "give the affine alone, or use the method 'greedy'."
-        )
-    if guides:
-        names = ", ".join(guide.term.name for guide in guides)
-        raise InputError(
-            f"The method {settings.method!r} compares the images by its metric alone and cannot be led by {names}; "
-            "leave that out, or use the method 'greedy'."
         )
 
 

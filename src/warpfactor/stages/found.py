@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from numpy.typing import ArrayLike
 from torch import Tensor
 
-from warpfactor.stages.middle import Middle
+from warpfactor.geometry.grid import Points
+from warpfactor.scene.middle import Middle
 from warpfactor.stages.stage import Stage
 
 
@@ -22,6 +24,18 @@ class Halves:
     middle: Middle
     to_fixed: Tensor
     to_moving: Tensor
+
+    def swapped(self) -> Halves:
+        """The same of the exchanged images, which is the way back."""
+        return Halves(self.middle.swapped(), self.to_moving, self.to_fixed)
+
+    def map_points(self, points: ArrayLike) -> Points:
+        """(N, 3) LPS mm of fixed space -> moving space, through both halves themselves.
+
+        No field is stored on the grid of one of the images on the way, so that the way there and the way back undo each
+        other to 0.001 voxel, and exchanged images have the same two ways to rounding.
+        """
+        return self.middle.map_points(points, self.to_fixed, self.to_moving)
 
 
 @dataclass(frozen=True)

@@ -5,21 +5,26 @@ A step is taken half forwards by the warp to the moving image and half backwards
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor
 
-from warpfactor.geometry.grid import Matrix
+from warpfactor.geometry.grid import Grid
 from warpfactor.kernels.ops import Ops
+from warpfactor.scene.middle import Middle
 from warpfactor.scene.scene import Scene
-from warpfactor.stages.between import MiddleLevel, Pair, run_between
-from warpfactor.stages.consistent import consistent_inverse
+from warpfactor.stages.between import MiddleLevel, run_between
+from warpfactor.stages.consistent import consistent, settle, undo_each_other
 from warpfactor.stages.found import Found, Halves
 from warpfactor.stages.repair import repair
 from warpfactor.stages.settings import Deformable
-from warpfactor.stages.stage import Watch
+from warpfactor.terms.both import Pair
 
 
 class SymmetricLevel(MiddleLevel):
     """A level whose state is two warps: three fields to the moving image, then three to the fixed one."""
+
+    fields = 2
 
     @staticmethod
     def ways(state: Tensor, ops: Ops) -> Pair:
@@ -43,8 +48,7 @@ def run_symmetric(
     settings: Deformable,
     *,
     ops: Ops,
-    affine: Matrix | None = None,
-    watch: Watch | None = None,
+    **given: Any,
 ) -> Found:
     """The warp to the moving image after the inverse of the warp to the fixed one, seen from the fixed grid.
 
@@ -52,19 +56,28 @@ def run_symmetric(
         scene: the two images.
         settings: how.
         ops: the operations of the images' device.
-        affine: 4x4, LPS mm, fixed to moving world; None is the identity.
-        watch: who is told, and who may stop it.
+        given: affine, guides, their weights and the watch; see run_between.
     """
-    found = run_between(SymmetricLevel, 2, scene, settings, ops=ops, affine=affine, watch=watch)
+    found = run_between(SymmetricLevel, scene, settings, ops=ops, **given)
     if not found.stage.kept:
         return Found(None, found.stage)
     to_moving, to_fixed = found.state[:3], found.state[3:]
     if settings.volume > 0:
         repair(to_moving, ops)
         repair(to_fixed, ops)
-    from_fixed, _ = ops.invert(to_fixed)
-    forward = found.middle.seen_from(scene.fixed.grid, (from_fixed, to_moving), ops)
+    grid, middle = scene.fixed.grid, found.middle
+    forward, inverse = _maps(grid, middle, (to_fixed, to_moving), ops)
+    if not undo_each_other(forward, inverse, ops):
+        settle(middle, (to_fixed, to_moving), ops)
+        forward, inverse = _maps(grid, middle, (to_fixed, to_moving), ops)
     if settings.volume > 0:
         repair(forward, ops)
-    inverse = consistent_inverse(forward, ops)
-    return Found(forward, found.stage, inverse, halves=Halves(found.middle, to_fixed, to_moving))
+    inverse = consistent(forward, inverse, ops)
+    return Found(forward, found.stage, inverse, halves=Halves(middle, to_fixed, to_moving))
+
+
+def _maps(grid: Grid, middle: Middle, halves: tuple[Tensor, Tensor], ops: Ops) -> tuple[Tensor, Tensor]:
+    """The displacement on a fixed grid and its inverse, of those of the middle to the fixed and the moving image."""
+    to_fixed, to_moving = halves
+    forward = middle.whole_way(grid, to_fixed, to_moving, ops)
+    return forward, middle.whole_way(grid, to_moving, to_fixed, ops)

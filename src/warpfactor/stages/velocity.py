@@ -7,21 +7,24 @@ Campbell and Hausdorff), so steps are added.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from warpfactor.geometry.grid import Matrix
 from warpfactor.geometry.velocity import exponential
 from warpfactor.kernels.ops import Ops
 from warpfactor.scene.scene import Scene
-from warpfactor.stages.between import MiddleLevel, Pair, run_between
+from warpfactor.stages.between import MiddleLevel, run_between
 from warpfactor.stages.found import Found, Halves
 from warpfactor.stages.settings import Deformable
-from warpfactor.stages.stage import Watch
+from warpfactor.terms.both import Pair
 
 
 class VelocityLevel(MiddleLevel):
     """A level whose state is a velocity."""
+
+    fields = 1
 
     @staticmethod
     def ways(state: Tensor, ops: Ops) -> Pair:
@@ -47,21 +50,18 @@ def divergence(velocity: Tensor) -> Tensor:
     return total
 
 
-def run_velocity(
-    scene: Scene, settings: Deformable, *, ops: Ops, affine: Matrix | None = None, watch: Watch | None = None
-) -> Found:
+def run_velocity(scene: Scene, settings: Deformable, *, ops: Ops, **given: Any) -> Found:
     """The velocity of the whole way seen from the fixed grid, its exponential, and that of its negative.
 
     Args:
         scene: the two images.
         settings: how.
         ops: the operations of the images' device.
-        affine: 4x4, LPS mm, fixed to moving world; None is the identity.
-        watch: who is told, and who may stop it.
+        given: affine, guides, their weights and the watch; see run_between.
     """
-    found = run_between(VelocityLevel, 1, scene, settings, ops=ops, affine=affine, watch=watch)
+    found = run_between(VelocityLevel, scene, settings, ops=ops, **given)
     if not found.stage.kept:
         return Found(None, found.stage)
     halves = Halves(found.middle, *VelocityLevel.ways(found.state, ops))
-    velocity = found.middle.seen_from(scene.fixed.grid, (found.state,), ops)
+    velocity = found.middle.seen_from(scene.fixed.grid, found.state, ops)
     return Found(exponential(velocity, ops), found.stage, exponential(-velocity, ops), velocity, halves)

@@ -9,8 +9,10 @@ from torch import Tensor
 from warpfactor.geometry.grid import Grid
 from warpfactor.kernels.ops import Ops
 from warpfactor.scene.levels import beside_level, beside_matrix
+from warpfactor.scene.middle import Middle
 from warpfactor.scene.scene import Scene, Side
 from warpfactor.terms.base import Linearization, Prepared, Term
+from warpfactor.terms.both import PreparedBetween, prepare_between
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,10 +43,20 @@ class PairTerm:
 
     def prepare(self, scene: Scene, ops: Ops, *, level: int = 0, weights: tuple[float, ...] | None = None) -> Prepared:
         """The metric over these images at the resolution of the level; `weights` are of other channels."""
+        own = self._beside(scene, ops)
+        return _PreparedPair(self.metric.prepare(own, ops, level=level), scene.moving.grid, own.moving.grid)
+
+    def between(
+        self, scene: Scene, middle: Middle, ops: Ops, *, level: int = 0, weights: tuple[float, ...] | None = None
+    ) -> PreparedBetween:
+        """See BetweenTerm.between."""
+        return prepare_between(self.metric, self._beside(scene, ops), middle, ops, level=level)
+
+    def _beside(self, scene: Scene, ops: Ops) -> Scene:
+        """These images at the resolution of a level, with its masks where they have none of their own."""
         own = beside_level(self.images, scene, ops)
         masks = zip(own.sides, scene.sides, self.own_masks, strict=True)
-        masked = Scene(*(side if kept else _masked_as(side, other) for side, other, kept in masks))
-        return _PreparedPair(self.metric.prepare(masked, ops, level=level), scene.moving.grid, own.moving.grid)
+        return Scene(*(side if kept else _masked_as(side, other) for side, other, kept in masks))
 
 
 @dataclass(frozen=True)

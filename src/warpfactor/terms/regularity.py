@@ -2,23 +2,63 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from itertools import combinations
 
 import torch
 from torch import Tensor
 
-from warpfactor.geometry.grid import slabs
+from warpfactor.geometry.grid import Grid, slabs
 from warpfactor.kernels.ops import Ops
 from warpfactor.scene.levels import finest_spacing
+from warpfactor.scene.middle import Middle
 from warpfactor.scene.scene import Scene
-from warpfactor.terms.base import Linearization, Plain
+from warpfactor.terms.base import Linearization, Plain, Prepared
+from warpfactor.terms.both import Pair, PreparedBetween, mean_of
 
 LEAST_VOLUME = 0.02  # determinants below this have its logarithm, continued as a straight line
 
 
+class OfWarp(Plain, ABC):
+    """A term of the displacement alone, whatever the images show."""
+
+    @abstractmethod
+    def on(self, grid: Grid) -> Prepared:
+        """The term of displacements on a grid, in its voxels."""
+
+    def prepare(self, scene: Scene, ops: Ops, *, level: int = 0, weights: tuple[float, ...] | None = None) -> Prepared:
+        """See Term.prepare."""
+        return self.on(scene.fixed.grid)
+
+    def between(
+        self, scene: Scene, middle: Middle, ops: Ops, *, level: int = 0, weights: tuple[float, ...] | None = None
+    ) -> PreparedBetween:
+        """See BetweenTerm.between."""
+        return _WholeWay(self.on(middle.grid))
+
+
 @dataclass(frozen=True)
-class Bending(Plain):
+class _WholeWay:
+    """A term of the way from one image to the other, seen from the middle: the difference of its two halves.
+
+    That is what one half does after the inverse of the other, to first order. So a weight means the same as where only
+    one image moves.
+    """
+
+    term: Prepared
+
+    def linearize(self, displacements: Pair, gradients: Pair | None = None) -> Linearization:
+        """See PreparedBetween.linearize."""
+        still = torch.eye(3, 4, dtype=torch.float64)
+        whole = displacements[1] - displacements[0]
+        ahead = self.term.linearize(whole, still, None if gradients is None else gradients[1])
+        back = self.term.linearize(whole.neg_(), still, None if gradients is None else gradients[0])
+        return mean_of(back, ahead)
+
+
+@dataclass(frozen=True)
+class Bending(OfWarp):
     """The mean squared second derivative of the displacement, lengths being voxels of the level's finest axis.
 
     Attributes:
@@ -28,8 +68,7 @@ class Bending(Plain):
     lengths: tuple[float, float, float] = (1.0, 1.0, 1.0)
     name: str = "bending"
 
-    def prepare(self, scene: Scene, ops: Ops, *, level: int = 0, weights: tuple[float, ...] | None = None) -> Bending:
-        grid = scene.fixed.grid
+    def on(self, grid: Grid) -> Bending:
         z, y, x = (spacing / finest_spacing(grid) for spacing in grid.spacing_mm)
         return replace(self, lengths=(z, y, x))
 
@@ -79,14 +118,12 @@ def _transposed_difference(values: Tensor, axis: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class VolumeChange(Plain):
+class VolumeChange(OfWarp):
     """The mean of (log J)^2, J being the Jacobian determinant of the warp: what a voxel gains or loses in volume."""
 
     name: str = "volume change"
 
-    def prepare(
-        self, scene: Scene, ops: Ops, *, level: int = 0, weights: tuple[float, ...] | None = None
-    ) -> VolumeChange:
+    def on(self, grid: Grid) -> VolumeChange:
         return self
 
     def linearize(self, displacement: Tensor, matrix: Tensor, gradient: Tensor | None = None) -> Linearization:

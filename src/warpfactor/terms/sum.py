@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from torch import Tensor
 
 from warpfactor.errors import InputError
 from warpfactor.kernels.ops import Ops
+from warpfactor.scene.middle import Middle
 from warpfactor.scene.scene import Scene
 from warpfactor.terms.base import Linearization, Prepared, Term
+from warpfactor.terms.both import Pair, PreparedBetween, prepare_between
 from warpfactor.terms.channels import spare_like
 
 
@@ -71,27 +74,38 @@ class Sum:
     def prepare(self, scene: Scene, ops: Ops, *, level: int = 0, weights: tuple[float, ...] | None = None) -> Prepared:
         """All terms over the images of one level."""
         parts = (part.term.prepare(scene, ops, level=level, weights=weights) for part in self.active)
-        return _PreparedSum(self.names, tuple(part.weight for part in self.active), tuple(parts))
+        return _PreparedSum(self._weighing, tuple(parts))
+
+    def between(
+        self, scene: Scene, middle: Middle, ops: Ops, *, level: int = 0, weights: tuple[float, ...] | None = None
+    ) -> PreparedBetween:
+        """See BetweenTerm.between."""
+        parts = (prepare_between(part.term, scene, middle, ops, level=level, weights=weights) for part in self.active)
+        return _SumBetween(self._weighing, tuple(parts))
+
+    @property
+    def _weighing(self) -> _Weighing:
+        return _Weighing(self.names, tuple(part.weight for part in self.active))
 
 
 @dataclass(frozen=True)
-class _PreparedSum:
-    """The terms of one level, with their names and weights."""
+class _Weighing:
+    """Names and weights of the terms of a sum."""
 
     names: tuple[str, ...]
     weights: tuple[float, ...]
-    parts: tuple[Prepared, ...]
-    spare: list[Tensor] = field(default_factory=list, compare=False)
 
-    def linearize(self, displacement: Tensor, matrix: Tensor, gradient: Tensor | None = None) -> Linearization:
-        """The weighted sum of the totals, per voxel of the first term."""
-        first = self.parts[0].linearize(displacement, matrix, gradient)
-        if gradient is not None:
-            gradient *= self.weights[0]
-        found = [
-            first,
-            *(self._further(number, displacement, matrix, gradient) for number in range(1, len(self.parts))),
-        ]
+    def check(self, number: int, point: Linearization) -> None:
+        """InputError if a term after the first has nothing to go by."""
+        if number > 0 and point.count == 0:
+            raise InputError(
+                f"The term {self.names[number]} has nothing to go by, as its images do not overlap where they "
+                "count; check their headers and masks, or leave it out."
+            )
+
+    def total(self, found: Sequence[Linearization]) -> Linearization:
+        """The weighted sum of the totals of all terms, per voxel of the first."""
+        first = found[0]
         shares = [
             w * point.count / first.count if first.count else w for w, point in zip(self.weights, found, strict=True)
         ]
@@ -102,15 +116,52 @@ class _PreparedSum:
             parts=tuple((name, point.cost) for name, point in zip(self.names, found, strict=True)),
         )
 
-    def _further(self, number: int, displacement: Tensor, matrix: Tensor, gradient: Tensor | None) -> Linearization:
-        """A term after the first; its gradient is added, times its weight."""
-        buffer = None if gradient is None else spare_like(gradient, self.spare)
-        point = self.parts[number].linearize(displacement, matrix, buffer)
-        if point.count == 0:
-            raise InputError(
-                f"The term {self.names[number]} has nothing to go by, as its images do not overlap where they "
-                "count; check their headers and masks, or leave it out."
-            )
-        if gradient is not None and buffer is not None:
-            gradient.add_(buffer, alpha=self.weights[number])
-        return point
+
+@dataclass(frozen=True)
+class _PreparedSum:
+    """The terms of one level."""
+
+    weighing: _Weighing
+    parts: tuple[Prepared, ...]
+    spare: list[Tensor] = field(default_factory=list, compare=False)
+
+    def linearize(self, displacement: Tensor, matrix: Tensor, gradient: Tensor | None = None) -> Linearization:
+        """See Prepared.linearize."""
+        found = []
+        for number, part in enumerate(self.parts):
+            room = gradient if number == 0 or gradient is None else spare_like(gradient, self.spare)
+            found.append(part.linearize(displacement, matrix, room))
+            self.weighing.check(number, found[-1])
+            if gradient is not None and room is not None:
+                _add(gradient, room, self.weighing.weights[number])
+        return self.weighing.total(found)
+
+
+@dataclass(frozen=True)
+class _SumBetween:
+    """The terms of one level whose images both move."""
+
+    weighing: _Weighing
+    parts: tuple[PreparedBetween, ...]
+    spare: tuple[list[Tensor], list[Tensor]] = field(default_factory=lambda: ([], []), compare=False)
+
+    def linearize(self, displacements: Pair, gradients: Pair | None = None) -> Linearization:
+        """See PreparedBetween.linearize."""
+        found = []
+        for number, part in enumerate(self.parts):
+            room = gradients
+            if number > 0 and gradients is not None:
+                room = spare_like(gradients[0], self.spare[0]), spare_like(gradients[1], self.spare[1])
+            found.append(part.linearize(displacements, room))
+            self.weighing.check(number, found[-1])
+            for total, one in zip(gradients or (), room or (), strict=True):
+                _add(total, one, self.weighing.weights[number])
+        return self.weighing.total(found)
+
+
+def _add(total: Tensor, gradient: Tensor, weight: float) -> None:
+    """Add a weighted gradient to the sum of those before it; the first one, which is the sum itself, is weighted."""
+    if gradient is total:
+        total *= weight
+    else:
+        total.add_(gradient, alpha=weight)
