@@ -95,8 +95,8 @@ def bytes_per_voxel(launches: Sequence[Launch], *, cached: bool) -> float:
 
 def chains(shape: tuple[int, int, int], metric: str, step: str) -> tuple[PassChain, ...]:
     """The chains of passes of an iteration of the default's smoothing, one after the other."""
-    taps = tuple(gaussian_kernel(TAIL_SIGMA, 3.0, TAIL))
-    passes = [AxisPass(axis, taps) for axis in (2, 1, 0)]
+    radius = len(gaussian_kernel(TAIL_SIGMA, 3.0, TAIL)) // 2
+    passes = [AxisPass(axis, radius) for axis in (2, 1, 0)]
     together = filter_chain((3, *shape), passes)
     found = [together if together.nbytes <= slabs.BYTES else filter_chain((1, *shape), passes)]
     if metric == "lncc":
