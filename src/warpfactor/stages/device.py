@@ -276,12 +276,11 @@ class DeviceLevel(LevelSolver):
         before = state.rule
         undo = True if self.copies else rule.looks(before, final=final)
         kept, judged = rule.judge(before, ahead.cost, undo=undo)
-        # The last step of a level, if it is kept, leaves the damping as it is: nothing follows that could use it.
-        judged = replace(judged, damping=chosen(final & kept, before.damping, judged.damping))
         on = state.number * 0 + 1 if self.copies else kept
         after = state.with_rule(judged)._replace(number=state.number + on, fresh=kept)
         stalled = rule.stalled(judged) & inverse(kept)
-        if self.copies:
+        if self.copies:  # the last step is undone if it raised the cost, and judged no further
+            after = after._replace(damping=chosen(final & kept, before.damping, judged.damping))
             after = _ended(after, FAILED, (inverse(finite(ahead.cost)) | (ahead.count == 0)) & inverse(final))
             stalled = stalled & inverse(final)
         after = _ended(after, STALLED, stalled)

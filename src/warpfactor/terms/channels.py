@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from torch import Tensor
 
@@ -32,7 +31,7 @@ class Channels:
     calls: tuple[Channel, ...]
     weights: tuple[float, ...]
     bounded: bool = True
-    stays: ClassVar[bool] = True
+    stays: bool = True
     spare: list[Tensor] = field(default_factory=list, compare=False)
 
     def linearize(self, displacement: Tensor, matrix: Tensor, gradient: Tensor | None = None) -> Linearization:

@@ -43,9 +43,9 @@ def descend(gradient: Tensor, *, form: str, damping: float, weights: Sequence[fl
     g = _weighted(gradient, weights)
     squares = g.square().sum(0)
     if form == "pointwise":
-        scale = residual / (squares + damping)
+        scale = residual * (squares + damping).reciprocal()
     elif form == "root":
-        scale = residual / (squares.sqrt() + damping**0.5)
+        scale = residual * (squares.sqrt() + damping**0.5).reciprocal()
     elif form == "plain":
         scale = residual * torch.ones_like(squares)
     else:

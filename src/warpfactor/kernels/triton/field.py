@@ -64,7 +64,7 @@ def compose_fields(warp, step, out, numbers, nz, ny, nx, BLOCK: tl.constexpr):
 def taken(field, other, flag, number, BLOCK: tl.constexpr):
     """field = other if the flag is set."""
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    use = (i < number) & (tl.load(flag) != 0)
+    use = (i < number) & (tl.load(flag + 0 * i).to(tl.int32) != 0)
     value = tl.load(other + i, mask=use)
     tl.store(field + i, value.to(field.dtype.element_ty), mask=use)
 
