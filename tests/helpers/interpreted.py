@@ -61,7 +61,7 @@ WARPS = {
     "lncc of the paper, pointwise": (SLICE, replace(RECIPES["paper"].deformable, metric=LNCC(3, exact=False))),
     "lncc, tile": (SLICE, _warp(LNCC(5, window="gaussian", squared=False), Tile(2), storage="int16")),
     "mse, demons": (VOLUME, _warp(MSE(symmetric=True), Demons())),
-    "mse, sgd": (SLICE, _warp(MSE(), SGD())),
+    "mse, sgd": (SLICE, _warp(MSE(), SGD(), storage="float16")),
     "mi, adam": (SLICE, _warp(MI(), Adam())),
     "mind, root": (SLICE, _warp(MIND(), Root(), Trust())),
 }

@@ -12,6 +12,7 @@ results are those of `LevelSolver`.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -41,6 +42,7 @@ from warpfactor.terms import Linearization
 
 READ_EVERY = 8  # turns: how often the host reads, at least; also how many records the table holds
 GOES_ON, CONVERGED, ROSE, NOISE, STALLED, LIMIT, FAILED = range(7)
+RECORDING = threading.Lock()
 ENDINGS = {
     CONVERGED: Ending.CONVERGED,
     ROSE: Ending.ROSE,
@@ -376,8 +378,8 @@ class Replayed:
     def _record(self) -> None:
         graph = torch.cuda.CUDAGraph()
         try:
-            # Other threads may allocate meanwhile: only what this one does is recorded.
-            with torch.cuda.device(self.device), torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            # Other threads may launch and allocate meanwhile; two that begin to record would wait for each other's work.
+            with RECORDING, torch.cuda.device(self.device), torch.cuda.graph(graph, capture_error_mode="thread_local"):
                 self.work()
         except RuntimeError:
             self.recordable = False
