@@ -32,6 +32,7 @@ from warpfactor.recipebook.table import RECIPES
 from warpfactor.scene.levels import Level
 from warpfactor.scene.prepare import make_scene
 from warpfactor.scene.scene import Scene
+from warpfactor.stages.device import DeviceLevel
 from warpfactor.stages.level import Carried, LevelSolver
 from warpfactor.stages.settings import Deformable
 from warpfactor.terms import LNCC, MI, MIND, MSE
@@ -60,7 +61,7 @@ WARPS = {
     "lncc of the paper, pointwise": (SLICE, replace(RECIPES["paper"].deformable, metric=LNCC(3, exact=False))),
     "lncc, tile": (SLICE, _warp(LNCC(5, window="gaussian", squared=False), Tile(2), storage="int16")),
     "mse, demons": (VOLUME, _warp(MSE(symmetric=True), Demons())),
-    "mse, sgd": (SLICE, _warp(MSE(), SGD())),
+    "mse, sgd": (SLICE, _warp(MSE(), SGD(), storage="float16")),
     "mi, adam": (SLICE, _warp(MI(), Adam())),
     "mind, root": (SLICE, _warp(MIND(), Root(), Trust())),
 }
@@ -109,7 +110,10 @@ ITERATIONS = {
 
 
 def iterations() -> dict[str, dict[str, Any]]:
-    """Which kernels one iteration launches, how often, and the bytes that its level holds besides the images."""
+    """Which kernels one iteration launches, how often, and the bytes that its level holds besides the images.
+
+    Of a level that does not wait for the device, the launches of its turn; Adam waits.
+    """
     buffers.new_field = lambda shape, device="cpu", dtype=torch.float32: torch.empty(shape, dtype=dtype)
     seen: Counter[str] = Counter()
     original = Kernel.launch
@@ -119,6 +123,13 @@ def iterations() -> dict[str, dict[str, Any]]:
         original(kernel, *arguments, **constants)
 
     Kernel.launch = launch  # type: ignore[method-assign, assignment]
+    turn = DeviceLevel._turn
+
+    def counted(self: DeviceLevel, *arguments: Any, **options: Any) -> None:
+        seen.clear()
+        turn(self, *arguments, **options)
+
+    DeviceLevel._turn = counted  # type: ignore[method-assign]
     found, scene = {}, _scene()
     for name, settings in ITERATIONS.items():
         with Held([side.data for side in scene.sides]) as held:
@@ -164,11 +175,12 @@ class Held(TorchDispatchMode):
 
 
 LEVEL = (18, 16, 17)
+MATRIX = torch.eye(3, 4, dtype=torch.float64)
 
 
-def _scene() -> Scene:
-    made = wf.phantom.phantom(LEVEL)
-    grid = wf.Grid.from_itk(LEVEL[::-1], (0.0, 0.0, 0.0), (1.0, 1.0, 1.0), (1, 0, 0, 0, 1, 0, 0, 0, 1))
+def _scene(shape: tuple[int, int, int] = LEVEL) -> Scene:
+    made = wf.phantom.phantom(shape)
+    grid = wf.Grid.from_itk(shape[::-1], (0.0, 0.0, 0.0), (1.0, 1.0, 1.0), (1, 0, 0, 0, 1, 0, 0, 0, 1))
     images = [wf.Image(data[None], grid) for data in (made.fixed, made.moving)]
     return make_scene(*images, ops=kernels.select("cpu", "triton"))
 
@@ -178,14 +190,95 @@ def _level(scene: Scene, settings: Deformable) -> tuple[LevelSolver, torch.Tenso
     ops = kernels.select("cpu", "triton")
     level = Level(0, 1.0, 1, True, scene)
     warp = buffers.new_field((3, *LEVEL)).zero_()
-    solver = LevelSolver(level, torch.eye(3, 4, dtype=torch.float64), settings, ops)
+    solver = DeviceLevel(level, MATRIX, settings, ops)
     return solver, warp, Carried(state=settings.optimizer.init(warp))
+
+
+_DEFAULT = replace(RECIPES["default"].deformable, metric=LNCC(3, symmetric=True), sigma_grad=1.0, agreement=0.01)
+_EAGER = Trust(initial=0.5, floor=0.1, increase=8, copy_finest=False)
+UNWAITED = {
+    "undone from a copy": (replace(_DEFAULT, damping=_EAGER, step=1.5), False),
+    "looked at before": (replace(_DEFAULT, damping=_EAGER, step=1.5), True),
+    "paper": (replace(RECIPES["paper"].deformable, metric=LNCC(3, exact=False)), True),
+    "mi": (replace(_DEFAULT, metric=MI(), agreement=0.0), True),
+}
+
+
+def unwaited() -> dict[str, dict[str, Any]]:
+    """A level that waits for its device and one that does not: how they differ, and what the turns of that one do."""
+    shape = (1, 20, 23)
+    scene, found = _scene(shape), {}
+    for name, (settings, finest) in UNWAITED.items():
+        ends, seen = [], Turns()
+        for kind in (LevelSolver, DeviceLevel):
+            events: list[Any] = []
+            level, warp = Level(0, 1.0, 6, finest, scene), torch.zeros((3, *shape))
+            with seen:
+                solver = kind(level, MATRIX, settings, triton, events.append)
+                warp, ending = solver.run(warp, Carried())
+            ends.append((warp, ending.value, [(e.number, e.accepted) for e in events]))
+        (theirs, *rest), (ours, *others) = ends
+        found[name] = {
+            "moved": float(theirs.abs().max()),
+            "apart": float((theirs - ours).abs().max()),
+            "same": rest == others,
+            "rejected": sum(not accepted for _, accepted in others[1]),
+            "turns": len(seen.turns),
+            "alike": all(turn in (seen.turns[0], seen.turns[-1]) for turn in seen.turns),
+            "kinds": len({len(turn) for turn in seen.turns}),
+            "reads": seen.reads,
+        }
+    return found
+
+
+class Turns:
+    """The launches of every turn with their numbers, and how often anybody but the interpreter reads a tensor."""
+
+    READS = ("tolist", "item", "cpu", "numpy", "__bool__", "__float__", "__int__", "__index__")
+
+    def __init__(self) -> None:
+        self.turns: list[list[Any]] = []
+        self.within, self.reads = False, 0
+
+    def __enter__(self) -> None:
+        self.kept = [(Kernel, "launch"), (DeviceLevel, "_turn"), *((torch.Tensor, name) for name in self.READS)]
+        self.originals = [getattr(owner, name) for owner, name in self.kept]
+        launch, turn, *reads = self.originals
+
+        def launched(kernel: Kernel, grid: Any, *arguments: Any, **constants: Any) -> None:
+            if self.within:
+                numbers = [each for each in arguments if not isinstance(each, torch.Tensor)]
+                self.turns[-1].append((kernel.name, grid, numbers, constants))
+            launch(kernel, grid, *arguments, **constants)
+
+        def turned(solver: DeviceLevel, *arguments: Any, **options: Any) -> None:
+            self.turns.append([])
+            self.within = True
+            turn(solver, *arguments, **options)
+            self.within = False
+
+        def read(original: Any) -> Any:
+            def counted(tensor: torch.Tensor, *arguments: Any) -> Any:
+                caller = sys._getframe(1).f_globals["__name__"]
+                ours = not caller.startswith("triton.") and tensor.data_ptr() != MATRIX.data_ptr()
+                self.reads += self.within and ours
+                return original(tensor, *arguments)
+
+            return counted
+
+        for (owner, name), new in zip(self.kept, [launched, turned, *map(read, reads)], strict=True):
+            setattr(owner, name, new)
+
+    def __exit__(self, *error: object) -> None:
+        for (owner, name), original in zip(self.kept, self.originals, strict=True):
+            setattr(owner, name, original)
 
 
 TASKS: dict[str, Callable[[], Any]] = {
     "checks": checks,
     "registrations": registrations,
     "iterations": iterations,
+    "unwaited": unwaited,
 }
 
 if __name__ == "__main__":

@@ -78,6 +78,23 @@ def test_a_level_holds_what_the_model_of_its_memory_says(iterations, name):
     assert model <= iterations[name]["bytes"] <= model + 1000  # taps, sums and matrices
 
 
+@pytest.fixture(scope="module")
+def unwaited():
+    return interpreted("unwaited")
+
+
+@pytest.mark.parametrize("name", ["undone from a copy", "looked at before", "paper", "mi"])
+def test_a_level_that_does_not_wait_for_the_device_finds_the_same_without_a_read(unwaited, name):
+    found = unwaited[name]
+    assert found["same"]
+    assert found["moved"] > 0.05
+    assert found["apart"] <= 1e-5  # voxels; taps and the volume's rate are rounded otherwise
+    assert found["reads"] == 0
+    assert found["alike"]  # the launches, with their numbers, are those of the first turn or of one that checks
+    assert found["turns"] >= 6
+    assert (found["rejected"] > 0) == (name in ("undone from a copy", "looked at before"))
+
+
 def test_slabs_cover_a_volume_once_and_rings_hold_what_is_still_needed():
     from warpfactor.kernels.triton.slabs import PassChain, Reach
 

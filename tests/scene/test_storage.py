@@ -109,5 +109,21 @@ def test_a_recipe_can_ask_for_it(scene):
     plain = wf.register(*images, overrides=short)
     assert found.recipe.deformable.storage == "int16"
     assert found.history[-1].cost_after == pytest.approx(plain.history[-1].cost_after, rel=0.02)
-    with pytest.raises(InputError, match=r"Unknown storage 'float16'; use one of float32, int16"):
-        wf.register(*images, overrides={"deformable.storage": "float16"})
+    with pytest.raises(InputError, match=r"Unknown storage 'int8'; use one of float32, int16, float16"):
+        wf.register(*images, overrides={"deformable.storage": "int8"})
+
+
+def test_half_precision_is_read_by_backends_that_can(scene):
+    half = stored(scene, "float16")
+    for side, numbers in zip(scene.sides, half.sides, strict=True):
+        assert numbers.data.dtype == torch.float16
+        torch.testing.assert_close(numbers.single().data, side.data, rtol=2**-11, atol=1e-7)
+    metric = wf.LNCC(3, symmetric=True)
+    (point, gradient), (expected, slope) = (
+        linearized(metric, which, reference) for which in (half, half.single())
+    )  # arithmetic is in single precision
+    assert point.cost == pytest.approx(expected.cost, rel=1e-6)
+    torch.testing.assert_close(gradient, slope, rtol=1e-4, atol=2e-5 * float(slope.abs().max()))
+    image = torch.rand(SHAPE).numpy()
+    with pytest.raises(InputError, match=r"'numba' does not read images of half precision; use .*int16"):
+        wf.register(image, image, overrides={"deformable.storage": "float16"})

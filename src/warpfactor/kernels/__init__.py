@@ -35,12 +35,14 @@ class Backend:
         devices: types of the devices it runs on, such as "cpu" or "cuda"; none means any.
         load: returns the operations; called when the backend is first used.
         needs: a package that must be installed besides those that warpfactor brings; empty if there is none.
+        half: whether its operations take images of half precision.
     """
 
     name: str
     devices: tuple[str, ...]
     load: Callable[[], Ops]
     needs: str = ""
+    half: bool = False
 
     def runs_on(self, device: torch.device) -> bool:
         return not self.devices or device.type in self.devices
@@ -59,8 +61,8 @@ BACKENDS: dict[str, Backend] = {
     backend.name: backend
     for backend in (
         Backend("numba", ("cpu",), _module("numba")),
-        Backend("triton", ("cuda",), _module("triton"), needs="triton"),
-        Backend("reference", (), _module("reference")),
+        Backend("triton", ("cuda",), _module("triton"), needs="triton", half=True),
+        Backend("reference", (), _module("reference"), half=True),
     )
 }
 

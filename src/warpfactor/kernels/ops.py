@@ -343,3 +343,21 @@ class Ops(Protocol):
     def percentiles(self, values: Tensor, ranks: Sequence[float], *, mask: Tensor | None = None) -> list[float]:
         """The values below which `ranks` percent of all lie, with linear interpolation."""
         ...
+
+
+class DeviceOps(Ops, Protocol):
+    """The operations of a backend whose host does not wait for its device.
+
+    All figures that operations of `Ops` return are float64 tensors without axes on the device, and so may be what they
+    are given as `damping`, `residual` and `scale`. A backend has them as its attribute `on_device`; see `held.py`.
+    """
+
+    def smooth_share(
+        self, field: Tensor, sigma: Sequence[float], share: Tensor, *, boundary: Any = "nearest", truncate: float = 3.0
+    ) -> Tensor:
+        """`smooth_gaussian` with a standard deviation of sigma sqrt(share), share being a figure of at most 1."""
+        ...
+
+    def take(self, field: Tensor, other: Tensor, flag: Tensor) -> None:
+        """Overwrite the field with the other one if the flag, a bool without axes, is set."""
+        ...

@@ -1,7 +1,11 @@
 """Weights of the Gaussian filter, shared by all backends."""
 
 import math
+from collections.abc import Sequence
 from itertools import pairwise
+
+import torch
+from torch import Tensor
 
 
 def gaussian_kernel(sigma: float, truncate: float, tail: tuple[float, float] = (0.0, 1.0)) -> list[float]:
@@ -22,8 +26,32 @@ def gaussian_kernel(sigma: float, truncate: float, tail: tuple[float, float] = (
     return [(1 - share) * a + share * b for a, b in zip(narrow, wide, strict=True)]
 
 
+def gaussian_kernels(sigma: Sequence[float], share: Tensor, truncate: float) -> list[Tensor]:
+    """The weights of `gaussian_kernel` for the SD sigma * sqrt(share) of each axis, computed on the device of `share`.
+
+    Args:
+        share: a number of at most 1, without axes; the weights are as many as for 1, those beyond the truncation zero.
+    """
+    return [_weights(s, share, truncate) for s in sigma]
+
+
+def _weights(sigma: float, share: Tensor, truncate: float) -> Tensor:
+    most = gaussian_radius(sigma, truncate)
+    s = share.double().sqrt() * sigma
+    place = torch.arange(-most, most + 2, dtype=torch.float64, device=share.device)
+    edges = torch.erf((place - 0.5) / (math.sqrt(2) * s))  # a share of 0 leaves the weight in the middle
+    radius = (truncate * s - 0.5).ceil().clamp_(min=1)
+    taps = torch.where(place[:-1].abs() <= radius, edges.diff(), 0.0)
+    return taps / taps.sum()
+
+
+def gaussian_radius(sigma: float, truncate: float) -> int:
+    """Number of weights on each side of the one in the middle."""
+    return max(1, math.ceil(truncate * sigma - 0.5))
+
+
 def _gaussian(sigma: float, truncate: float) -> list[float]:
-    radius = max(1, math.ceil(truncate * sigma - 0.5))
+    radius = gaussian_radius(sigma, truncate)
     edges = [math.erf((k - 0.5) / (math.sqrt(2) * sigma)) for k in range(-radius, radius + 2)]
     taps = [b - a for a, b in pairwise(edges)]
     total = math.fsum(taps)

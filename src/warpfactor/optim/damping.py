@@ -1,6 +1,7 @@
 """Damping: after each step, did the cost fall, is the step kept, and how large is λ next. Pure functions on a state.
 
-`Paper` is eq. 7 and eq. 12 of the paper; `Trust` compares the actual with the predicted decrease.
+`Paper` is eq. 7 and eq. 12 of the paper; `Trust` compares the actual with the predicted decrease. The numbers of a
+state are Python's, or tensors without axes: then the device decides and the host does not wait (`kernels/numbers.py`).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from warpfactor.errors import InputError
+from warpfactor.kernels.numbers import chosen, finite, inverse, larger, quotient, smaller
 
 
 @dataclass(frozen=True)
@@ -117,23 +119,20 @@ class Paper:
         """
         if state.last is None:
             return True, replace(state, last=cost)
-        rose = not cost <= state.last
-        damping = self.clamp(state.damping * (self.increase if rose else self.decrease))
-        if undo and self._reject(state, cost):
-            return False, replace(state, damping=damping, retries=state.retries + 1)
-        return True, replace(state, damping=damping, last=cost, before=state.last, retries=0)
+        damping = self.clamp(state.damping * chosen(cost <= state.last, self.decrease, self.increase))
+        if self.tolerance is None or undo is False:
+            return True, _settled(True, state, damping, cost)
+        kept = inverse(undo & self._reject(state, cost, self.tolerance))
+        return kept, _settled(kept, state, damping, cost)
 
-    def _reject(self, state: DampingState, cost: float) -> bool:
-        if self.tolerance is None or state.last is None or state.retries >= self.retries:
-            return False
-        if not math.isfinite(cost):
-            return True
-        if state.before is None:
-            return False
-        return cost - state.last > self.tolerance * abs(state.last - state.before)
+    def _reject(self, state: DampingState, cost: float, tolerance: float) -> bool:
+        assert state.last is not None
+        before = math.nan if state.before is None else state.before  # nothing is larger than NaN
+        worse = inverse(finite(cost)) | (cost - state.last > tolerance * abs(state.last - before))
+        return worse & (state.retries < self.retries)
 
     def clamp(self, damping: float) -> float:
-        return min(max(damping, self.floor), self.cap)
+        return _within(damping, self.floor, self.cap)
 
 
 @dataclass(frozen=True)
@@ -179,7 +178,7 @@ class Trust:
 
     def looks(self, state: DampingState, *, final: bool) -> bool:
         """Without a copy: whether the next step is to be judged before it is taken."""
-        return self.reject and (final or state.gain < self.poor)
+        return (final | (state.gain < self.poor)) & self.reject
 
     def stalled(self, state: DampingState) -> bool:
         """Whether so many steps in a row were rejected that no further one is worth its time."""
@@ -194,21 +193,31 @@ class Trust:
         if state.last is None:
             return True, replace(state, last=cost)
         actual = state.last - cost
-        bad = not actual > 0
-        gain = 0.0 if bad or state.predicted <= 0 else actual / state.predicted
-        if bad:
-            factor = self.increase if undo else self.increase**2
-        elif gain > self.good:
-            factor = self.decrease
-        else:
-            factor = 1.0 if gain >= self.poor else self.increase
-        damping = self.clamp(state.damping * factor)
-        if bad and undo:
-            return False, replace(state, damping=damping, gain=0.0, retries=state.retries + 1)
-        return True, replace(state, damping=damping, last=cost, before=state.last, gain=gain, retries=0)
+        fell = actual > 0
+        gain = chosen(fell & (state.predicted > 0), quotient(actual, state.predicted), 0.0)
+        slower = chosen(gain >= self.poor, 1.0, self.increase)
+        raised = chosen(undo, self.increase, self.increase**2)
+        factor = chosen(fell, chosen(gain > self.good, self.decrease, slower), raised)
+        kept = fell | inverse(undo)
+        return kept, _settled(kept, replace(state, gain=gain), self.clamp(state.damping * factor), cost)
 
     def clamp(self, damping: float) -> float:
-        return min(max(damping, self.floor), self.cap)
+        return _within(damping, self.floor, self.cap)
+
+
+def _settled(kept: bool, state: DampingState, damping: float, cost: float) -> DampingState:
+    """The state after a step that led to `cost` and was kept or not."""
+    return replace(
+        state,
+        damping=damping,
+        last=chosen(kept, cost, state.last),
+        before=chosen(kept, state.last, state.before),
+        retries=chosen(kept, 0, state.retries + 1),
+    )
+
+
+def _within(damping: float, floor: float, cap: float) -> float:
+    return smaller(larger(damping, floor), cap)
 
 
 def _check(initial: float, increase: float, decrease: float, floor: float, cap: float) -> None:

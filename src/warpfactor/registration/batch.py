@@ -1,7 +1,9 @@
 """`register_batch`: many pairs in one process, several of them in flight; each comes out as if it were alone.
 
 The CPU's kernels serve one caller at a time, but a third to a half of the time of a small registration is spent between
-them, in Python. With several pairs in flight one pair's kernels run while another one's Python does.
+them, in Python. With several pairs in flight one pair's kernels run while another one's Python does. On a GPU every
+pair in flight has a stream of its own, on which its launches follow each other; the host waits for none of them but
+every few iterations, so the launches of all pairs mix and small ones share the device.
 """
 
 from __future__ import annotations
@@ -69,13 +71,32 @@ def register_batch(
     calls = _calls(fixed, moving, progress, stop, options)
     workers = 1 if _draws(options) else min(together, max(len(calls), 1))
     with limited_threads(threads) as used, torch.random.fork_rng():
-        pool = ThreadPoolExecutor(workers, initializer=numba.set_num_threads, initargs=(used,))
+        pool = ThreadPoolExecutor(workers, initializer=_begin, initargs=(used, options.get("device", "cpu")))
         try:
-            futures = [pool.submit(register, **call) for call in calls]
+            futures = [pool.submit(_register, call) for call in calls]
             found = [_result(number, future, on_error) for number, future in enumerate(futures)]
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
     return tuple(result for result in found if result is not None)
+
+
+def _on_cuda(device: Any) -> bool:
+    return str(device).startswith("cuda") and torch.cuda.is_available()
+
+
+def _begin(threads: int, device: Any) -> None:
+    """What a thread does before its first pair: PyTorch and Triton launch on the stream that the thread has set."""
+    numba.set_num_threads(threads)
+    if _on_cuda(device):
+        torch.cuda.set_stream(torch.cuda.Stream(device))
+
+
+def _register(call: dict[str, Any]) -> Registration:
+    """One pair; what its stream still does is waited for, as others will read the result."""
+    found = register(**call)
+    if _on_cuda(call.get("device", "cpu")):
+        torch.cuda.current_stream(call["device"]).synchronize()
+    return found
 
 
 def _calls(fixed: Any, moving: Any, progress: BatchProgress | None, stop: Any, options: dict[str, Any]) -> list[Any]:

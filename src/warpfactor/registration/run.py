@@ -131,6 +131,7 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
     chosen = _recipe(recipe, overrides, channel_weights)
     place = checked_device(device)
     choice = kernels.choose(place, backend)
+    _check_storage(chosen, choice)
     warn_of(unverified(place, choice.name))
     wanted = _Wanted((fixed_spacing_mm, moving_spacing_mm), (fixed_channels, moving_channels), threads)
     with memory_errors(REMEDY):
@@ -282,6 +283,14 @@ def _paths(**given: Any) -> dict[str, Path]:
     """The absolute paths among what `register` was given, by name; of several channels that of the first."""
     first = {name: each[0] if isinstance(each, (list, tuple)) and each else each for name, each in given.items()}
     return {name: Path(each).absolute() for name, each in first.items() if isinstance(each, (str, Path))}
+
+
+def _check_storage(recipe: Recipe, backend: kernels.Backend) -> None:
+    if recipe.deformable is not None and recipe.deformable.storage == "float16" and not backend.half:
+        raise InputError(
+            f"Backend {backend.name!r} does not read images of half precision; use deformable.storage=int16, which "
+            "takes as little memory, or a GPU."
+        )
 
 
 def _prepare(images: Images, recipe: Recipe, run: _Run) -> Scene:

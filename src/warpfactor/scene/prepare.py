@@ -126,12 +126,23 @@ def in_own_memory(side: Side) -> Tensor:
 
 
 def stored(scene: Scene, storage: str) -> Scene:
-    """The scene with its images held as "float32" or "int16"; itself if they are."""
+    """The scene with its images held as "float32", "int16" or "float16"; itself if they are."""
     if storage == "float32":
         return scene.single()
     if scene.fixed.units is not None:
         return scene
-    return Scene(_in_16_bits(scene.fixed), _in_16_bits(scene.moving))
+    store = _in_half if storage == "float16" else _in_16_bits
+    return Scene(store(scene.fixed), store(scene.moving))
+
+
+def _in_half(side: Side) -> Side:
+    """The side in half precision; intensities beyond its range, which no standardised image has, are cut."""
+    most = torch.finfo(torch.float16).max
+    numbers = torch.empty_like(side.data, dtype=torch.float16)
+    for channel, half in zip(side.data, numbers, strict=True):
+        for planes in slabs(channel.shape):
+            half[planes] = channel[planes].clamp(-most, most)
+    return replace(side, data=numbers, units=(1.0,) * len(side.data))
 
 
 def _in_16_bits(side: Side) -> Side:

@@ -45,16 +45,7 @@ def agreement(force: Tensor, weights: Sequence[float], sigma: Sequence[float], o
         weights: of its components along z, y, x, which make them comparable.
         sigma: of the Gaussian, in voxels along z, y, x.
     """
-    scale = torch.tensor(weights, dtype=force.dtype, device=force.device).reshape(3, 1, 1, 1)
-    both = first = second = energy = 0.0
-    for block in _blocks(force.shape[1:]):
-        whole = force[(slice(None), *block)] * scale
-        energy += _dot(whole, whole)
-        black = ops.smooth_gaussian(whole * _chessboard(whole), sigma)
-        white = ops.smooth_gaussian(whole, sigma).sub_(black)
-        both += _dot(black, white)
-        first += _dot(black, black)
-        second += _dot(white, white)
+    both, first, second, energy = _products(force, weights, sigma, ops).tolist()
     if not first * second > 0:
         return Agreement(0.0, 0.0)
     smoothed = [s for s, n in zip(sigma, force.shape[1:], strict=True) if n > 1 and s > 0]
@@ -76,8 +67,27 @@ def correlation_length(near: Agreement, far: Agreement, dimensions: int) -> floa
     return math.sqrt((quotient - 1) / (1 - quotient / FAR**2)) if quotient < FAR**2 else math.inf
 
 
-def _dot(a: Tensor, b: Tensor) -> float:
-    return float((a * b).sum(dtype=torch.float64))
+def agree_on_device(force: Tensor, weights: Sequence[float], sigma: Sequence[float], ops: Ops, least: float) -> Tensor:
+    """Whether the correlation of the halves is at least `least`, decided on their device."""
+    both, first, second, _ = _products(force, weights, sigma, ops).unbind()
+    found = torch.where(first * second > 0, both / (first * second).sqrt(), 0.0)
+    return found >= least
+
+
+def _products(force: Tensor, weights: Sequence[float], sigma: Sequence[float], ops: Ops) -> Tensor:
+    """Of the smoothed halves with each other and with themselves, and of the whole force with itself: (4,) float64."""
+    total = torch.zeros(4, dtype=torch.float64, device=force.device)
+    for block in _blocks(force.shape[1:]):
+        whole = torch.stack([part[block] * weight for part, weight in zip(force, weights, strict=True)])
+        energy = _dot(whole, whole)
+        black = ops.smooth_gaussian(whole * _chessboard(whole), sigma)
+        white = ops.smooth_gaussian(whole, sigma).sub_(black)
+        total += torch.stack([_dot(black, white), _dot(black, black), _dot(white, white), energy])
+    return total
+
+
+def _dot(a: Tensor, b: Tensor) -> Tensor:
+    return (a * b).sum(dtype=torch.float64)
 
 
 def _chessboard(field: Tensor) -> Tensor:

@@ -18,7 +18,8 @@ from warpfactor.kernels.ops import Ops
 from warpfactor.scene.levels import Level, coarse_to_fine
 from warpfactor.scene.prepare import stored
 from warpfactor.scene.scene import Scene
-from warpfactor.stages.level import Carried, LevelSolver
+from warpfactor.stages.device import level_solver
+from warpfactor.stages.level import Carried
 from warpfactor.stages.pyramid import Endings, reporter, resample_field, resize, stage_ending, stage_levels
 from warpfactor.stages.repair import repair
 from warpfactor.stages.settings import Deformable
@@ -144,7 +145,7 @@ class _Search:
 
         level = without_shading(level, settings, likeness, ops)
         report = reporter(level, self.scene.fixed.grid, settings, self.watch)
-        solver = LevelSolver(level, matrix, settings, ops, report, lambda: self.watch.stopped)
+        solver = level_solver(ops)(level, matrix, settings, ops, report, lambda: self.watch.stopped)
         give_back_memory()
         warp, ending = solver.run(warp, self.carried)
         self.endings.append((level.factor, ending))

@@ -26,6 +26,7 @@ from warpfactor.terms import Linearization, Prepared, Term
 
 CHECK_EVERY = 4  # iterations: how often the halves of the force are compared
 VOLUME_SIGMA = 1.0  # voxels: SD of the Gaussian on the log Jacobian before its gradient is taken
+NO_GRADIENT = "The gradient of the cost has NaN or infinite values; check the images or your own loss."
 LEAST_VOLUME = 0.02  # determinants below this have its logarithm
 
 
@@ -103,6 +104,17 @@ def level_units(grid: Grid, settings: Deformable) -> Units:
     return Units(weights, 1.0, weights)
 
 
+def checked(point: Linearization) -> None:
+    """InputError if a cost is none."""
+    if point.count == 0:
+        raise InputError(
+            "The images do not overlap where they count: every voxel falls outside the moving image or a mask, "
+            "or has no contrast. Check the initial transform, the headers and the masks."
+        )
+    if not math.isfinite(point.cost):
+        raise InputError(f"The cost became {point.cost}; check the images for extreme intensities.")
+
+
 class LevelSolver:
     """Runs the iterations of one level; made anew for each.
 
@@ -162,10 +174,22 @@ class LevelSolver:
 
     def _begin(self, warp: Tensor, carried: Carried) -> _Walk:
         rule, damped = self.settings.damping, self.settings.optimizer.damped
-        before = None if rule.relative else carried.damping
-        state = DampingState(damping=rule.clamp(rule.initial if before is None else before))
+        state = self._first_damping(carried)
         copy = field_like(warp) if damped and rule.copies(finest=self.level.finest) else None
         return _Walk(warp, warp, field_like(warp), copy, state, judged=not damped)
+
+    def _first_damping(self, carried: Carried) -> DampingState:
+        rule = self.settings.damping
+        before = None if rule.relative else carried.damping
+        return DampingState(damping=rule.clamp(rule.initial if before is None else before))
+
+    def _measure_damping(self, force: Tensor) -> None:
+        """The unit of a relative damping: the mean length of the gradient where it is, squared.
+
+        Empty margins add nothing to either sum.
+        """
+        squares, lengths, _ = map(float, self.ops.norms(force, self.units.weights))
+        self.damping_unit = (squares / lengths) ** 2 if lengths > 0 else 1.0
 
     def _iterate(self, walk: _Walk, number: int, state: Any, *, final: bool) -> Ending | None:
         """One iteration; how the level ended if it did."""
@@ -237,13 +261,7 @@ class LevelSolver:
 
     def _linearize(self, walk: _Walk) -> Linearization:
         point = self.cost.linearize(walk.warp, self.matrix, walk.other)
-        if point.count == 0:
-            raise InputError(
-                "The images do not overlap where they count: every voxel falls outside the moving image or a mask, "
-                "or has no contrast. Check the initial transform, the headers and the masks."
-            )
-        if not math.isfinite(point.cost):
-            raise InputError(f"The cost became {point.cost}; check the images for extreme intensities.")
+        checked(point)
         return point
 
     def _step(self, walk: _Walk, point: Linearization, number: int, state: Any) -> None:
@@ -252,14 +270,12 @@ class LevelSolver:
         settings, ops, units = self.settings, self.ops, self.units
         self._smooth(force, self.widened * settings.sigma_grad, settings.tail)
         if number == 0 and settings.damping.relative:
-            # The mean length of the gradient where it is, as empty margins add nothing to either sum.
-            squares, lengths, _ = ops.norms(force, units.weights)
-            self.damping_unit = (squares / lengths) ** 2 if lengths > 0 else 1.0
+            self._measure_damping(force)
         taken = settings.optimizer.step(
             force, state, damping=damping * self.damping_unit, residual=point.residual, units=units, ops=ops
         )
         if not math.isfinite(taken.longest + taken.decrease):
-            raise InputError("The gradient of the cost has NaN or infinite values; check the images or your own loss.")
+            raise InputError(NO_GRADIENT)
         scale = settings.optimizer.scale(settings.step * units.length, taken.longest)
         length = scale * taken.longest / units.length
         share = 1.0 if settings.smoothing == "full" else min(1.0, length / settings.step)

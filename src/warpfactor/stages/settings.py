@@ -15,7 +15,7 @@ BOUNDARIES = ("nearest", "zero")
 SMOOTHINGS = ("step", "full")
 WIDEST = 1000  # of a Gaussian, in voxels; wider than any image is at the level it is used
 COARSEST = 1 << 16
-STORAGES = ("float32", "int16")
+STORAGES = ("float32", "int16", "float16")
 METHODS = ("greedy", "symmetric", "velocity")  # stages/deform.py has what they do
 ANY_UNITS = Units((1.0, 1.0, 1.0), 1.0, (1.0, 1.0, 1.0))
 
@@ -60,7 +60,7 @@ class Deformable:
         convergence: when a level stops early.
         channel_weights: of the metric's channels; None weighs them equally.
         storage: how the full images are held, "float32" or "int16": whole numbers that divide the range of intensities
-            into 65534 steps, in half the memory and as fast.
+            into 65534 steps, in half the memory and as fast; "float16" takes as much, for backends that read it.
     """
 
     method: str = "greedy"

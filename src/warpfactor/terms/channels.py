@@ -9,6 +9,7 @@ from torch import Tensor
 
 from warpfactor.errors import InputError
 from warpfactor.kernels.buffers import field_like
+from warpfactor.kernels.numbers import larger, quotient
 from warpfactor.terms.base import Linearization
 
 # One channel's kernel call: (displacement, matrix, gradient buffer or None) -> (total, count).
@@ -23,12 +24,14 @@ class Channels:
         calls: one per channel.
         weights: of the channels, summing to one.
         bounded: whether the cost is never negative and 0 is a perfect match, so that it can serve as residual.
+        stays: whether costs and counts are left on the device if the calls leave theirs there.
         spare: the gradient of one channel, if there are several; made once and used again.
     """
 
     calls: tuple[Channel, ...]
     weights: tuple[float, ...]
     bounded: bool = True
+    stays: bool = True
     spare: list[Tensor] = field(default_factory=list, compare=False)
 
     def linearize(self, displacement: Tensor, matrix: Tensor, gradient: Tensor | None = None) -> Linearization:
@@ -42,10 +45,10 @@ class Channels:
             for call, weight in zip(self.calls[1:], self.weights[1:], strict=True):
                 more, counted = call(displacement, matrix, part)
                 total += weight * more
-                count = max(count, counted)
+                count = larger(counted, count)
                 if gradient is not None and part is not None:
                     gradient.add_(part, alpha=weight)
-        cost = total / count if count else 0.0
+        cost = quotient(total, count)
         return Linearization(cost, cost if self.bounded else 1.0, count)
 
 

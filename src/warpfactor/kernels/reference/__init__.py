@@ -5,7 +5,7 @@ Volumes are (D, H, W) in array order (z, y, x); displacements are (3, D, H, W), 
 
 from warpfactor.kernels.reference.descent import adam, descend, norms, tile
 from warpfactor.kernels.reference.distortion import distortion
-from warpfactor.kernels.reference.field import compose, invert, jacobian_determinant, resize, round_trip
+from warpfactor.kernels.reference.field import compose, invert, jacobian_determinant, resize, round_trip, take
 from warpfactor.kernels.reference.labels import sample_labels
 from warpfactor.kernels.reference.linear import affine_gradient, affine_moments
 from warpfactor.kernels.reference.lncc import lncc, lncc_plans
@@ -14,7 +14,7 @@ from warpfactor.kernels.reference.mind import mind, mind_channels
 from warpfactor.kernels.reference.mse import mse
 from warpfactor.kernels.reference.sample import sample, sample_gradient
 from warpfactor.kernels.reference.shrink import shrink
-from warpfactor.kernels.reference.smooth import smooth_box, smooth_gaussian
+from warpfactor.kernels.reference.smooth import smooth_box, smooth_gaussian, smooth_share
 from warpfactor.kernels.reference.statistics import percentiles, tally
 
 __all__ = [
@@ -42,6 +42,8 @@ __all__ = [
     "shrink",
     "smooth_box",
     "smooth_gaussian",
+    "smooth_share",
+    "take",
     "tally",
     "tile",
 ]

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from warpfactor.kernels.held import three, two
+from warpfactor.kernels.numbers import larger
 from warpfactor.kernels.reference.interpolate import exact_type, working_type
 from warpfactor.kernels.reference.match import total
 from warpfactor.kernels.reference.smooth import correlate
@@ -19,17 +21,15 @@ FLOOR = 1e-5  # least λ of `tile`, in units of the trace: window sums in float3
 TINY = 1e-30  # least λ of `tile` where there is no gradient at all
 
 
-@torch.no_grad()
-def norms(gradient: Tensor, weights: Sequence[float]) -> tuple[float, float, float]:
+@three
+def norms(gradient: Tensor, weights: Sequence[float]) -> Tensor:
     """Σ |ĝ|², Σ |ĝ| and the number of voxels with a gradient."""
     squares = _weighted(gradient, weights).square().sum(0)
-    return total(squares), total(squares.sqrt()), total(squares > 0)
+    return torch.stack([total(squares), total(squares.sqrt()), total(squares > 0)])
 
 
-@torch.no_grad()
-def descend(
-    gradient: Tensor, *, form: str, damping: float, weights: Sequence[float], residual: float = 1.0
-) -> tuple[float, float]:
+@two
+def descend(gradient: Tensor, *, form: str, damping: float, weights: Sequence[float], residual: float = 1.0) -> Tensor:
     """Replace the gradient by a step that depends on the gradient at the same voxel only.
 
     Args:
@@ -43,17 +43,17 @@ def descend(
     g = _weighted(gradient, weights)
     squares = g.square().sum(0)
     if form == "pointwise":
-        scale = residual / (squares + damping)
+        scale = residual * (squares + damping).reciprocal()
     elif form == "root":
-        scale = residual / (squares.sqrt() + damping**0.5)
+        scale = residual * (squares.sqrt() + damping**0.5).reciprocal()
     elif form == "plain":
-        scale = torch.full_like(squares, residual)
+        scale = residual * torch.ones_like(squares)
     else:
         raise ValueError(f"unknown form {form!r}; use 'pointwise', 'root' or 'plain'")
     return _finish(gradient, g, -torch.where(squares > 0, scale, 0.0) * g, weights)
 
 
-@torch.no_grad()
+@two
 def tile(
     gradient: Tensor,
     *,
@@ -61,7 +61,7 @@ def tile(
     damping: float,
     weights: Sequence[float],
     residual: float = 1.0,
-) -> tuple[float, float]:
+) -> Tensor:
     """Replace the gradient by the step -(H + λI)⁻¹ r g; H is the mean of g gᵀ over a window (paper eq. 6).
 
     λ is at least 1e-5 of the trace of H; with less the solution would amplify rounding errors.
@@ -78,13 +78,13 @@ def tile(
     outer = torch.stack([g[i] * g[j] for i in range(3) for j in range(3)])
     blocks = _pooled(outer, size).reshape(3, 3, -1).permute(2, 0, 1)
     trace = blocks.diagonal(dim1=1, dim2=2).sum(1)
-    lam = (FLOOR * trace).clamp(min=max(damping, TINY))
+    lam = (FLOOR * trace).clamp(min=larger(damping, TINY))
     blocks = blocks.double() + lam.double()[:, None, None] * torch.eye(3, dtype=torch.float64, device=g.device)
     step = -residual * torch.linalg.solve(blocks, g.reshape(3, -1).T.double()).to(g.dtype)
     return _finish(gradient, g, step.T.reshape(g.shape), weights)
 
 
-@torch.no_grad()
+@two
 def adam(
     gradient: Tensor,
     first: Tensor,
@@ -94,7 +94,7 @@ def adam(
     betas: tuple[float, float],
     epsilon: float,
     weights: Sequence[float],
-) -> tuple[float, float]:
+) -> Tensor:
     """Replace the gradient by Adam's step -m / (√s + ε), with bias correction, and update the moments m and s.
 
     Args:
@@ -127,8 +127,8 @@ def _weighted(field: Tensor, weights: Sequence[float]) -> Tensor:
     return field.to(dtype) * torch.tensor(weights, dtype=dtype, device=field.device).reshape(3, 1, 1, 1)
 
 
-def _finish(gradient: Tensor, g: Tensor, step: Tensor, weights: Sequence[float]) -> tuple[float, float]:
+def _finish(gradient: Tensor, g: Tensor, step: Tensor, weights: Sequence[float]) -> Tensor:
     """Write the step v to the gradient; returns the largest |v̂| and -Σ ĝ·v̂."""
     gradient.copy_(_weighted(step, weights))
     largest = step.square().sum(0).max().to(exact_type(step.device)).sqrt()
-    return float(largest), -total((g * step).sum(0))
+    return torch.stack([largest, -total((g * step).sum(0))])

@@ -36,6 +36,12 @@ def compose(warp: Tensor, step: Tensor, *, scale: float = 1.0, out: Tensor | Non
 
 
 @torch.no_grad()
+def take(field: Tensor, other: Tensor, flag: Tensor) -> None:
+    """Overwrite the field with the other one if the flag, a bool without axes, is set."""
+    field.copy_(torch.where(flag, other, field))
+
+
+@torch.no_grad()
 def round_trip(first: Tensor, second: Tensor, gram: Matrix) -> tuple[Tensor, Tensor]:
     """Distance of every voxel from its image under "first, then second", and whether it stays in the grid in between.
 

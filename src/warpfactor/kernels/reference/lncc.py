@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from warpfactor.kernels.held import two
 from warpfactor.kernels.reference.match import Match, fixed_slope, match, total
 from warpfactor.kernels.reference.smooth import window_sum
 
@@ -29,7 +30,7 @@ def lncc_plans(
     return (None,) * len(fixed)
 
 
-@torch.no_grad()
+@two
 def lncc(
     fixed: Tensor,
     moving: Tensor,
@@ -46,7 +47,7 @@ def lncc(
     fixed_mask: Tensor | None = None,
     moving_mask: Tensor | None = None,
     plan: object | None = None,
-) -> tuple[float, float]:
+) -> Tensor:
     """Sum of 1 - cc over the voxels V, and |V|; V contains the voxels that count whose fixed window has contrast.
 
     cc = c² / (vF vM) or, signed, c / sqrt(vF vM), from the variances vF, vM and the covariance c of the voxels of the
@@ -77,7 +78,7 @@ def lncc(
         slope = _symmetric_slope(pair.slope, fixed, s) if symmetric else pair.slope
         force = _force(pair, s, scale, squared, taps if exact else None)
         gradient.copy_(torch.where(pair.weight, force * slope, 0.0))
-    return total(torch.where(s.valid, 1 - cc, 0.0)), total(s.valid)
+    return torch.stack([total(torch.where(s.valid, 1 - cc, 0.0)), total(s.valid)])
 
 
 @dataclass(frozen=True)

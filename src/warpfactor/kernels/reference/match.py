@@ -71,7 +71,6 @@ def fixed_slope(fixed: Tensor) -> Tensor:
     return torch.stack([central_difference(fixed.to(working_type(fixed)), axis) for axis in range(3)])
 
 
-def total(values: Tensor) -> float:
-    """Sum of (D, H, W) values: over each plane in float64, then over the planes in order."""
-    planes: list[float] = values.sum(dim=(1, 2), dtype=exact_type(values.device)).tolist()
-    return sum(planes, 0.0)
+def total(values: Tensor) -> Tensor:
+    """Sum of (D, H, W) values, without axes: over each plane in float64, then over the planes in order."""
+    return values.sum(dim=(1, 2), dtype=exact_type(values.device)).cumsum(0)[-1]

@@ -5,11 +5,12 @@ import math
 import torch
 from torch import Tensor
 
+from warpfactor.kernels.held import two
 from warpfactor.kernels.reference.interpolate import exact_type
 from warpfactor.kernels.reference.match import match
 
 
-@torch.no_grad()
+@two
 def mi(
     fixed: Tensor,
     moving: Tensor,
@@ -22,7 +23,7 @@ def mi(
     gradient: Tensor | None = None,
     fixed_mask: Tensor | None = None,
     moving_mask: Tensor | None = None,
-) -> tuple[float, float]:
+) -> Tensor:
     """N (log B - MI) and N, for the N voxels that count and a joint histogram of B x B bins.
 
     A fixed intensity contributes to two bins with a linear window, a moving one to four with a cubic B-spline.
@@ -43,7 +44,7 @@ def mi(
         gradient.zero_()
     count = int(pair.weight.sum())
     if count == 0:
-        return 0.0, 0.0
+        return pair.weight.new_zeros(2, dtype=exact_type(fixed.device))
     rows, row_weights = _linear_window(_unit(pair.fixed[pair.weight], fixed_range)[0], bins)
     unit, unclipped = _unit(pair.warped[pair.weight], moving_range)
     columns, fraction = _cell(1 + unit * (bins - 4), bins - 3)
@@ -57,8 +58,8 @@ def mi(
                 score += row_weight * vote_slope * ratio[rows + i, columns - 1 + j]
         score *= unclipped * (bins - 4) / (moving_range[1] - moving_range[0])
         gradient[:, pair.weight] = (-score * pair.slope[:, pair.weight]).to(gradient.dtype)
-    information = float((p * ratio).sum())
-    return count * (math.log(bins) - information), float(count)
+    cost = count * (math.log(bins) - (p * ratio).sum())
+    return torch.stack([cost, torch.full_like(cost, count)])
 
 
 def _unit(values: Tensor, ends: tuple[float, float]) -> tuple[Tensor, Tensor]:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from warpfactor.kernels.held import two
 from warpfactor.kernels.reference.interpolate import interpolate, interpolate_gradient, nearest, working_type
 from warpfactor.kernels.reference.match import total
 from warpfactor.kernels.reference.sample import chain_rule, inside_image, moving_points
@@ -60,7 +61,7 @@ def _shifted(image: Tensor, by: Offset) -> Tensor:
     return image
 
 
-@torch.no_grad()
+@two
 def mind(
     fixed: Tensor,
     moving: Tensor,
@@ -71,7 +72,7 @@ def mind(
     fixed_mask: Tensor | None = None,
     moving_mask: Tensor | None = None,
     symmetric: bool = False,
-) -> tuple[float, float]:
+) -> Tensor:
     """(sum of w r², sum of w), r² the mean over channels of (F_k - M_k(p))² / 255², and d total / du.
 
     Args:
@@ -107,4 +108,4 @@ def mind(
     scale = 1 / (CHANNELS * FULL**2)
     if gradient is not None:
         gradient.copy_(torch.where(weight, scale * force, 0.0))
-    return scale * total(cost), total(weight)
+    return torch.stack([scale * total(cost), total(weight)])

@@ -3,12 +3,13 @@
 import torch
 from torch import Tensor
 
+from warpfactor.kernels.held import two
 from warpfactor.kernels.reference.match import fixed_slope, match, total
 
 TINY = 1e-20  # makes 0 / 0 zero where both the residual and the gradient are zero
 
 
-@torch.no_grad()
+@two
 def mse(
     fixed: Tensor,
     moving: Tensor,
@@ -22,7 +23,7 @@ def mse(
     symmetric: bool = False,
     demons: float | None = None,
     lengths: tuple[float, float, float] = (1.0, 1.0, 1.0),
-) -> tuple[float, float]:
+) -> Tensor:
     """Sum of r² over the voxels that count, and their number; r = F - M(p), and d total / du = -2 r dM/du.
 
     Args:
@@ -48,4 +49,4 @@ def mse(
             weight = torch.tensor(lengths, dtype=slope.dtype, device=slope.device).reshape(3, 1, 1, 1)
             scale = -residual / ((weight * slope).square().sum(0) + (demons * residual).square() + TINY)
         gradient.copy_(torch.where(pair.weight, scale * slope, 0.0))
-    return total(residual.square()), total(pair.weight)
+    return torch.stack([total(residual.square()), total(pair.weight)])

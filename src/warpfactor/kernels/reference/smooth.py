@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from warpfactor.kernels.reference.interpolate import working_type
-from warpfactor.kernels.taps import gaussian_kernel
+from warpfactor.kernels.taps import gaussian_kernel, gaussian_kernels
 
 Boundary = Literal["nearest", "zero"]
 
@@ -38,6 +38,22 @@ def smooth_gaussian(
 
 
 @torch.no_grad()
+def smooth_share(
+    field: Tensor, sigma: Sequence[float], share: Tensor, *, boundary: Boundary = "nearest", truncate: float = 3.0
+) -> Tensor:
+    """Gaussian smoothing of (C, D, H, W) with SD sigma * sqrt(share), in place; returns `field`.
+
+    Args:
+        share: a number of at most 1, without axes, on the device of the field; 0 leaves the field as it is.
+    """
+    smoothed = field.to(working_type(field))
+    for axis, (s, taps) in enumerate(zip(sigma, gaussian_kernels(sigma, share, truncate), strict=True)):
+        if s > 0 and field.shape[axis + 1] > 1:
+            smoothed = correlate(smoothed, taps.to(smoothed.dtype), axis, boundary)
+    return field.copy_(smoothed)
+
+
+@torch.no_grad()
 def smooth_box(field: Tensor, radius: Sequence[int]) -> Tensor:
     """Mean of (C, D, H, W) over windows of 2 radius + 1 voxels per axis, in place; returns `field`.
 
@@ -52,7 +68,7 @@ def smooth_box(field: Tensor, radius: Sequence[int]) -> Tensor:
     return field.copy_(smoothed)
 
 
-def correlate(field: Tensor, taps: Sequence[float], axis: int, boundary: Boundary) -> Tensor:
+def correlate(field: Tensor, taps: Sequence[float] | Tensor, axis: int, boundary: Boundary) -> Tensor:
     """out(i) = sum over k of taps[k + r] field(i + k) along one array axis (0 = z) of (C, D, H, W)."""
     dim = axis + 1
     n = field.shape[dim]
@@ -62,13 +78,21 @@ def correlate(field: Tensor, taps: Sequence[float], axis: int, boundary: Boundar
         padded = field.index_select(dim, reach)
         out = torch.zeros_like(field)
         for k, tap in enumerate(taps):
-            out.add_(padded.narrow(dim, k, n), alpha=tap)
+            _add(out, padded.narrow(dim, k, n), tap)
         return out
     out = field * taps[radius]
     for k in range(1, min(radius, n - 1) + 1):
-        out.narrow(dim, 0, n - k).add_(field.narrow(dim, k, n - k), alpha=taps[radius + k])
-        out.narrow(dim, k, n - k).add_(field.narrow(dim, 0, n - k), alpha=taps[radius - k])
+        _add(out.narrow(dim, 0, n - k), field.narrow(dim, k, n - k), taps[radius + k])
+        _add(out.narrow(dim, k, n - k), field.narrow(dim, 0, n - k), taps[radius - k])
     return out
+
+
+def _add(out: Tensor, values: Tensor, tap: float | Tensor) -> None:
+    """out += tap * values."""
+    if isinstance(tap, Tensor):
+        out.addcmul_(values, tap)
+    else:
+        out.add_(values, alpha=tap)
 
 
 def window_sum(field: Tensor, taps: Sequence[Sequence[float]]) -> Tensor:

@@ -18,10 +18,13 @@ What goes to the PyTorch reference, on the same device:
 | any | double precision, or more than 2^31 voxels |
 """
 
+import sys
+
+from warpfactor.kernels.held import Unwaited
 from warpfactor.kernels.reference import mind_channels, percentiles, sample_labels
 from warpfactor.kernels.triton.descent import adam, descend, norms
 from warpfactor.kernels.triton.distortion import distortion
-from warpfactor.kernels.triton.field import compose, jacobian_determinant, resize, round_trip
+from warpfactor.kernels.triton.field import compose, jacobian_determinant, resize, round_trip, take
 from warpfactor.kernels.triton.inverse import invert
 from warpfactor.kernels.triton.linear import affine_gradient, affine_moments
 from warpfactor.kernels.triton.lncc import lncc, lncc_plans
@@ -30,9 +33,11 @@ from warpfactor.kernels.triton.mind import mind
 from warpfactor.kernels.triton.mse import mse
 from warpfactor.kernels.triton.sample import sample, sample_gradient
 from warpfactor.kernels.triton.shrink import shrink
-from warpfactor.kernels.triton.smooth import smooth_box, smooth_gaussian
+from warpfactor.kernels.triton.smooth import smooth_box, smooth_gaussian, smooth_share
 from warpfactor.kernels.triton.statistics import tally
 from warpfactor.kernels.triton.tile import tile
+
+on_device = Unwaited(lambda: sys.modules[__name__])
 
 __all__ = [
     "adam",
@@ -50,6 +55,7 @@ __all__ = [
     "mind_channels",
     "mse",
     "norms",
+    "on_device",
     "percentiles",
     "resize",
     "round_trip",
@@ -59,6 +65,8 @@ __all__ = [
     "shrink",
     "smooth_box",
     "smooth_gaussian",
+    "smooth_share",
+    "take",
     "tally",
     "tile",
 ]

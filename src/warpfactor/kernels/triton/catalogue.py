@@ -2,7 +2,7 @@
 
 from warpfactor.kernels.triton.descent import adam_step, lengths, step_by_voxel
 from warpfactor.kernels.triton.distortion import shape_change
-from warpfactor.kernels.triton.field import compose_fields, determinant, resize_image, there_and_back
+from warpfactor.kernels.triton.field import compose_fields, determinant, resize_image, taken, there_and_back
 from warpfactor.kernels.triton.inverse import invert_voxels
 from warpfactor.kernels.triton.kernel import Kernel
 from warpfactor.kernels.triton.launch import combine
@@ -36,6 +36,7 @@ KERNELS: tuple[Kernel, ...] = (
     adam_step,
     filter_axis,
     compose_fields,
+    taken,
     resize_image,
     determinant,
     shape_change,

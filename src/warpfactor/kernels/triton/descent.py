@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from warpfactor.kernels import reference
+from warpfactor.kernels.held import held, three, two
 from warpfactor.kernels.triton.field import load_vector, store_vector
 from warpfactor.kernels.triton.kernel import declared
-from warpfactor.kernels.triton.launch import Partials, block, plain, takes
+from warpfactor.kernels.triton.launch import Partials, block, numbers, plain, takes
 
 FORMS = ("pointwise", "root", "plain")
 
@@ -53,7 +53,7 @@ def lengths(g, partials, wz, wy, wx, nz, ny, nx, BLOCK: tl.constexpr):
 
 
 @declared(
-    "*fp32 *fp64 5 fp32 3 i32",
+    "*fp32 *fp64 *fp32 3 fp32 3 i32",
     {form: {"FORM": form, "BLOCK": 256} for form in FORMS},
     reads={"gradient": 12},
     writes={"step": 12},
@@ -61,18 +61,18 @@ def lengths(g, partials, wz, wy, wx, nz, ny, nx, BLOCK: tl.constexpr):
 def step_by_voxel(
     g,
     partials,
+    numbers,
     wz,
     wy,
     wx,
-    damping,
-    residual,
     nz,
     ny,
     nx,
     FORM: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """v = -r g / (|g|² + λ), -r g / (|g| + λ) with the root of λ given, or -r g."""
+    """v = -r g / (|g|² + λ), -r g / (|g| + λ) with the root of λ given, or -r g; `numbers` holds λ and r."""
+    damping, residual = tl.load(numbers), tl.load(numbers + 1)
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     voxels = nz.to(tl.int64) * ny * nx
     use = i < voxels
@@ -132,45 +132,50 @@ def adam_step(
     finish(g, voxels, i, wz, wy, wx, gz, gy, gx, vz, vy, vx, use, partials, tl.num_programs(0))
 
 
-def finished(partials: Partials) -> tuple[float, float]:
+def finished(partials: Partials) -> Tensor:
     """The longest step and the predicted decrease."""
-    longest, decrease = partials.numbers(maxima=(0,))
-    return float(longest**0.5), decrease
+    found = partials.combined(maxima=(0,))
+    found[0].sqrt_()
+    return found
 
 
-@torch.no_grad()
-def norms(gradient: Tensor, weights: Sequence[float]) -> tuple[float, float, float]:
+@three
+def norms(gradient: Tensor, weights: Sequence[float]) -> Tensor:
     """See Ops."""
     if not takes(gradient):
-        return reference.norms(gradient, weights)
+        return held(reference.norms)(gradient, weights)
     voxels = gradient[0].numel()
     width = block(gradient.device, voxels)
     programs = triton.cdiv(voxels, width)
     partials = Partials(gradient.device, 3, programs)
     lengths.launch((programs,), plain(gradient), partials.table, *weights, *gradient.shape[1:], BLOCK=width)
-    squares, total, count = partials.numbers()
-    return squares, total, count
+    return partials.combined()
 
 
-@torch.no_grad()
-def descend(
-    gradient: Tensor, *, form: str, damping: float, weights: Sequence[float], residual: float = 1.0
-) -> tuple[float, float]:
+@two
+def descend(gradient: Tensor, *, form: str, damping: float, weights: Sequence[float], residual: float = 1.0) -> Tensor:
     """See Ops."""
     if not takes(gradient) or not gradient.is_contiguous() or form not in FORMS:
-        return reference.descend(gradient, form=form, damping=damping, weights=weights, residual=residual)
+        return held(reference.descend)(gradient, form=form, damping=damping, weights=weights, residual=residual)
     voxels = gradient[0].numel()
     width = block(gradient.device, voxels)
     programs = triton.cdiv(voxels, width)
     partials = Partials(gradient.device, 2, programs)
     least = damping**0.5 if form == "root" else damping
     step_by_voxel.launch(
-        (programs,), gradient, partials.table, *weights, least, residual, *gradient.shape[1:], FORM=form, BLOCK=width
+        (programs,),
+        gradient,
+        partials.table,
+        numbers(gradient.device, least, residual),
+        *weights,
+        *gradient.shape[1:],
+        FORM=form,
+        BLOCK=width,
     )
     return finished(partials)
 
 
-@torch.no_grad()
+@two
 def adam(
     gradient: Tensor,
     first: Tensor,
@@ -180,11 +185,13 @@ def adam(
     betas: tuple[float, float],
     epsilon: float,
     weights: Sequence[float],
-) -> tuple[float, float]:
+) -> Tensor:
     """See Ops."""
     fields = (gradient, first, second)
     if not takes(*fields) or not all(each.is_contiguous() for each in fields):
-        return reference.adam(gradient, first, second, number=number, betas=betas, epsilon=epsilon, weights=weights)
+        return held(reference.adam)(
+            gradient, first, second, number=number, betas=betas, epsilon=epsilon, weights=weights
+        )
     voxels = gradient[0].numel()
     width = block(gradient.device, voxels)
     programs = triton.cdiv(voxels, width)

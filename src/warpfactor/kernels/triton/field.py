@@ -12,7 +12,7 @@ from torch import Tensor
 
 from warpfactor.kernels import reference
 from warpfactor.kernels.triton.kernel import declared
-from warpfactor.kernels.triton.launch import block, numbers_on, plain, takes
+from warpfactor.kernels.triton.launch import MOST_VOXELS, block, numbers, numbers_on, plain, takes
 from warpfactor.kernels.triton.points import difference, moved_voxel, value_at, voxel
 
 
@@ -42,13 +42,14 @@ def load_vector(field, voxels, i, use):
 
 
 @declared(
-    "3 *fp32 fp32 3 i32",
+    "4 *fp32 3 i32",
     {"usual": {"BLOCK": 256}},
     reads={"warp": 12, "step": 12},
     writes={"composed": 12},
 )
-def compose_fields(warp, step, out, scale, nz, ny, nx, BLOCK: tl.constexpr):
+def compose_fields(warp, step, out, numbers, nz, ny, nx, BLOCK: tl.constexpr):
     """out = s step(x) + warp(x + s step(x)); a program reads of `step` only the voxels that it writes."""
+    scale = tl.load(numbers)
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     voxels = nz.to(tl.int64) * ny * nx
     use = i < voxels
@@ -57,6 +58,15 @@ def compose_fields(warp, step, out, scale, nz, ny, nx, BLOCK: tl.constexpr):
     z, y, x = voxel(i, ny, nx)
     vz, vy, vx = field_at(warp, voxels, z + sz, y + sy, x + sx, nz, ny, nx, use)
     store_vector(out, voxels, i, sz + vz, sy + vy, sx + vx, use)
+
+
+@declared("2 *fp32 *u8 i32", {"usual": {"BLOCK": 1024}}, reads={"other": 12}, writes={"field": 12})
+def taken(field, other, flag, number, BLOCK: tl.constexpr):
+    """field = other if the flag is set."""
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    use = (i < number) & (tl.load(flag + 0 * i).to(tl.int32) != 0)
+    value = tl.load(other + i, mask=use)
+    tl.store(field + i, value.to(field.dtype.element_ty), mask=use)
 
 
 @declared(
@@ -137,8 +147,20 @@ def compose(warp: Tensor, step: Tensor, *, scale: float = 1.0, out: Tensor | Non
     voxels = step[0].numel()
     width = block(step.device, voxels)
     grid = (triton.cdiv(voxels, width),)
-    compose_fields.launch(grid, plain(warp), plain(step), out, scale, *step.shape[1:], BLOCK=width)
+    compose_fields.launch(
+        grid, plain(warp), plain(step), out, numbers(step.device, scale), *step.shape[1:], BLOCK=width
+    )
     return out
+
+
+@torch.no_grad()
+def take(field: Tensor, other: Tensor, flag: Tensor) -> None:
+    """See DeviceOps."""
+    if not takes(field, other) or not field.is_contiguous() or field.numel() > MOST_VOXELS:
+        return reference.take(field, other, flag)
+    width = block(field.device, field.numel(), 1024)
+    taken.launch((triton.cdiv(field.numel(), width),), field, plain(other), flag, field.numel(), BLOCK=width)
+    return None
 
 
 @torch.no_grad()

@@ -53,10 +53,18 @@ def matrix_on(device: torch.device, matrix: Tensor) -> Tensor:
     return numbers_on(device, tuple(matrix.flatten().tolist()))
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=4096)  # a captured iteration reads them: they must not go while it lives
 def numbers_on(device: torch.device, numbers: tuple[float, ...]) -> Tensor:
     """Numbers in single precision on a device, copied there once."""
     return torch.tensor(numbers, dtype=torch.float32).to(device)
+
+
+def numbers(device: torch.device, *values: float | Tensor) -> Tensor:
+    """Numbers in single precision on a device: those of the host are copied there, the device's own stay."""
+    if any(isinstance(each, Tensor) for each in values):
+        held = [v if isinstance(v, Tensor) else torch.full((), v, device=device) for v in values]
+        return torch.stack([each.float() for each in held])
+    return torch.tensor(values, dtype=torch.float32).to(device)
 
 
 def mask_or(mask: Tensor | None, instead: Tensor) -> Tensor:
@@ -78,7 +86,7 @@ class Partials:
         combine.launch((columns,), self.table, found, programs, **flags, BLOCK=1024)
         return found
 
-    def numbers(self, *, maxima: Sequence[int] = (), minima: Sequence[int] = ()) -> list[float]:
+    def waited(self, *, maxima: Sequence[int] = (), minima: Sequence[int] = ()) -> list[float]:
         """The same on the host, which waits for the device here."""
         found: list[float] = self.combined(maxima=maxima, minima=minima).tolist()
         return found

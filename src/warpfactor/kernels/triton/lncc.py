@@ -17,6 +17,7 @@ import triton.language as tl
 from torch import Tensor
 
 from warpfactor.kernels import reference
+from warpfactor.kernels.held import held, two
 from warpfactor.kernels.triton import slabs
 from warpfactor.kernels.triton.field import store_vector
 from warpfactor.kernels.triton.kernel import declared
@@ -338,7 +339,7 @@ def lncc_plans(
     return (None,) * len(fixed)
 
 
-@torch.no_grad()
+@two
 def lncc(
     fixed: Tensor,
     moving: Tensor,
@@ -355,10 +356,10 @@ def lncc(
     fixed_mask: Tensor | None = None,
     moving_mask: Tensor | None = None,
     plan: object = None,
-) -> tuple[float, float]:
+) -> Tensor:
     """See Ops; windows of a radius above 7 go to the reference."""
     if max(radius) > WIDEST or not takes_metric(fixed, moving, displacement, gradient):
-        return reference.lncc(
+        return held(reference.lncc)(
             fixed,
             moving,
             displacement,
@@ -426,7 +427,7 @@ def lncc_chain(shape: Sequence[int], radius: int, maps: int, *, exact: bool) -> 
     return slabs.PassChain(depth, reaches, (4 * height * width, 4 * maps * height * width))
 
 
-def _run(p: _Problem, w: _Windows, fixed_mask: Tensor | None, moving_mask: Tensor | None) -> tuple[float, float]:
+def _run(p: _Problem, w: _Windows, fixed_mask: Tensor | None, moving_mask: Tensor | None) -> Tensor:
     """All launches, slab by slab."""
     depth, height, width = p.fixed.shape
     device = p.fixed.device
@@ -448,8 +449,7 @@ def _run(p: _Problem, w: _Windows, fixed_mask: Tensor | None, moving_mask: Tenso
             first += tiles * triton.cdiv(turn.stop - turn.start, chunk)
         else:
             _force(p, w, warped, maps, turn, (taps, tiles, chunk), tile)
-    total, count = partials.numbers()
-    return total, count
+    return partials.combined()
 
 
 def plane_tiles(device: torch.device, height: int, width: int) -> tuple[int, tuple[int, int]]:

@@ -14,6 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from warpfactor.kernels import reference
+from warpfactor.kernels.held import held, two
 from warpfactor.kernels.triton.field import store_vector
 from warpfactor.kernels.triton.kernel import declared
 from warpfactor.kernels.triton.launch import block, mask_or, matrix_on, plain, takes_metric
@@ -183,7 +184,7 @@ def mi_force(
     store_vector(gradient, voxels, i, gz, gy, gx, use)
 
 
-@torch.no_grad()
+@two
 def mi(
     fixed: Tensor,
     moving: Tensor,
@@ -196,10 +197,10 @@ def mi(
     gradient: Tensor | None = None,
     fixed_mask: Tensor | None = None,
     moving_mask: Tensor | None = None,
-) -> tuple[float, float]:
+) -> Tensor:
     """See Ops; more than 64 bins go to the reference."""
     if bins > MOST_BINS or not takes_metric(fixed, moving, displacement, gradient):
-        return reference.mi(
+        return held(reference.mi)(
             fixed,
             moving,
             displacement,
@@ -240,5 +241,5 @@ def mi(
         width = block(device, fixed.numel())
         grid = (triton.cdiv(fixed.numel(), width),)
         mi_force.launch(grid, *images, ratios, gradient, *ends, bins, *shapes, **options, BLOCK=width)
-    information, count = found.tolist()
-    return count * (math.log(bins) - information), count
+    found[0].sub_(math.log(bins)).mul_(-found[1])
+    return found

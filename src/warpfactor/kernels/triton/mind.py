@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from warpfactor.kernels import reference
+from warpfactor.kernels.held import held, two
 from warpfactor.kernels.reference.mind import CHANNELS, FULL
 from warpfactor.kernels.triton.field import store_vector
 from warpfactor.kernels.triton.kernel import declared
@@ -84,7 +84,7 @@ def channel_difference(
     tl.store(partials + programs + program, tl.sum(w.to(tl.float64), 0))
 
 
-@torch.no_grad()
+@two
 def mind(
     fixed: Tensor,
     moving: Tensor,
@@ -95,12 +95,12 @@ def mind(
     fixed_mask: Tensor | None = None,
     moving_mask: Tensor | None = None,
     symmetric: bool = False,
-) -> tuple[float, float]:
+) -> Tensor:
     """See Ops."""
     shape, other = fixed.shape[:3], moving.shape[:3]
     fits = gradient is None or gradient.is_contiguous()
     if not fits or not takes(displacement, gradient) or max(shape.numel(), other.numel()) > MOST_VOXELS:
-        return reference.mind(
+        return held(reference.mind)(
             fixed,
             moving,
             displacement,
@@ -135,5 +135,4 @@ def mind(
         CHANNELS=CHANNELS,
         BLOCK=width,
     )
-    total, count = partials.numbers()
-    return total, count
+    return partials.combined()

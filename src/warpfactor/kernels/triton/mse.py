@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from warpfactor.kernels import reference
+from warpfactor.kernels.held import held, two
 from warpfactor.kernels.triton.field import store_vector
 from warpfactor.kernels.triton.kernel import declared
 from warpfactor.kernels.triton.launch import Partials, block, mask_or, matrix_on, plain, takes_metric
@@ -90,7 +90,7 @@ def squared_difference(
     tl.store(partials + programs + program, tl.sum(w.to(tl.float64), 0))
 
 
-@torch.no_grad()
+@two
 def mse(
     fixed: Tensor,
     moving: Tensor,
@@ -104,10 +104,10 @@ def mse(
     symmetric: bool = False,
     demons: float | None = None,
     lengths: tuple[float, float, float] = (1.0, 1.0, 1.0),
-) -> tuple[float, float]:
+) -> Tensor:
     """See Ops."""
     if not takes_metric(fixed, moving, displacement, gradient):
-        return reference.mse(
+        return held(reference.mse)(
             fixed,
             moving,
             displacement,
@@ -147,5 +147,4 @@ def mse(
         PLANAR=fixed.shape[0] == 1 and moving.shape[0] == 1,
         BLOCK=width,
     )
-    total, count = partials.numbers()
-    return total, count
+    return partials.combined()

@@ -12,7 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from warpfactor.kernels import reference
-from warpfactor.kernels.taps import gaussian_kernel
+from warpfactor.kernels.taps import gaussian_kernel, gaussian_kernels
 from warpfactor.kernels.triton import slabs
 from warpfactor.kernels.triton.kernel import declared
 from warpfactor.kernels.triton.launch import block, numbers_on, takes
@@ -87,14 +87,10 @@ def filter_axis(
 
 @dataclass(frozen=True)
 class AxisPass:
-    """A filter along one axis; one tap copies."""
+    """A filter along one axis; one tap, of radius 0, copies."""
 
     axis: int
-    taps: tuple[float, ...]
-
-    @property
-    def radius(self) -> int:
-        return len(self.taps) // 2
+    radius: int
 
     @property
     def reach(self) -> slabs.Reach:
@@ -113,8 +109,24 @@ def smooth_gaussian(
     """See Ops."""
     if not takes(field) or not field.is_contiguous():
         return reference.smooth_gaussian(field, sigma, boundary=boundary, truncate=truncate, tail=tail)
-    axes = [axis for axis in (2, 1, 0) if sigma[axis] > 0 and field.shape[axis + 1] > 1]
-    return _filtered(field, [AxisPass(a, tuple(gaussian_kernel(sigma[a], truncate, tail))) for a in axes], boundary)
+    taps = {a: tuple(gaussian_kernel(sigma[a], truncate, tail)) for a in _axes(field, sigma)}
+    return _filtered(field, {a: numbers_on(field.device, line) for a, line in taps.items()}, boundary)
+
+
+@torch.no_grad()
+def smooth_share(
+    field: Tensor, sigma: Sequence[float], share: Tensor, *, boundary: Any = "nearest", truncate: float = 3.0
+) -> Tensor:
+    """See DeviceOps."""
+    if not takes(field) or not field.is_contiguous():
+        return reference.smooth_share(field, sigma, share, boundary=boundary, truncate=truncate)
+    lines = gaussian_kernels(sigma, share, truncate)
+    return _filtered(field, {a: lines[a].float() for a in _axes(field, sigma)}, boundary)
+
+
+def _axes(field: Tensor, sigma: Sequence[float]) -> list[int]:
+    """The axes along which there is something to smooth, in the order of the passes."""
+    return [axis for axis in (2, 1, 0) if sigma[axis] > 0 and field.shape[axis + 1] > 1]
 
 
 @torch.no_grad()
@@ -122,8 +134,8 @@ def smooth_box(field: Tensor, radius: Sequence[int]) -> Tensor:
     """See Ops."""
     if not takes(field) or not field.is_contiguous():
         return reference.smooth_box(field, radius)
-    axes = [axis for axis in (2, 1, 0) if radius[axis] > 0 and field.shape[axis + 1] > 1]
-    return _filtered(field, [AxisPass(a, (1.0,) * (2 * radius[a] + 1)) for a in axes], MEAN)
+    taps = {a: numbers_on(field.device, (1.0,) * (2 * radius[a] + 1)) for a in _axes(field, radius)}
+    return _filtered(field, taps, MEAN)
 
 
 def filter_chain(shape: Sequence[int], passes: Sequence[AxisPass]) -> slabs.PassChain:
@@ -133,28 +145,28 @@ def filter_chain(shape: Sequence[int], passes: Sequence[AxisPass]) -> slabs.Pass
     return slabs.PassChain(depth, tuple(each.reach for each in passes), (ring,) * (len(passes) - 1))
 
 
-def _filtered(field: Tensor, passes: list[AxisPass], boundary: str) -> Tensor:
-    """Run the passes one after the other, slab by slab, from the field through buffers back into the field.
+def _filtered(field: Tensor, taps: dict[int, Tensor], boundary: str) -> Tensor:
+    """Filter along the axes that have taps, one by one, slab by slab, from the field through buffers back into it.
 
     What a plane of the field was is no longer needed when it is written: the first pass is as far ahead as the last
     one looks. A single pass could not write where it reads, so it reads a copy.
     """
-    if not passes:
+    if not taps:
         return field
+    passes, lines = [AxisPass(axis, len(line) // 2) for axis, line in taps.items()], list(taps.values())
     if len(passes) == 1:
-        passes = [AxisPass(2, (1.0,)), *passes]
+        passes, lines = [AxisPass(2, 0), *passes], [numbers_on(field.device, (1.0,)), *lines]
     chain = filter_chain(field.shape, passes)
     if len(field) > 1 and chain.nbytes > slabs.BYTES:  # thin slabs, of which much would be halo
         for component in field:
-            _filtered(component[None], passes, boundary)
+            _filtered(component[None], taps, boundary)
         return field
     components, depth, *plane = field.shape
     rings = [torch.empty((components, n, *plane), dtype=torch.float32, device=field.device) for n in chain.rings]
     tensors = [field, *rings, field]
     for turn in chain.turns():
         each, place = passes[turn.number], turn.number
-        taps = numbers_on(field.device, each.taps)
-        launch_filter(tensors[place], tensors[place + 1], taps, turn, depth, axis=each.axis, boundary=boundary)
+        launch_filter(tensors[place], tensors[place + 1], lines[place], turn, depth, axis=each.axis, boundary=boundary)
     return field
 
 

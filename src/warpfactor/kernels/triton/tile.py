@@ -10,11 +10,13 @@ import triton.language as tl
 from torch import Tensor
 
 from warpfactor.kernels import reference
+from warpfactor.kernels.held import held, two
+from warpfactor.kernels.numbers import larger
 from warpfactor.kernels.triton import slabs
 from warpfactor.kernels.triton.descent import finished
 from warpfactor.kernels.triton.field import load_vector, store_vector
 from warpfactor.kernels.triton.kernel import declared
-from warpfactor.kernels.triton.launch import Partials, numbers_on, takes
+from warpfactor.kernels.triton.launch import Partials, numbers, numbers_on, takes
 from warpfactor.kernels.triton.lncc import CHUNK, advanced, plane_tiles
 from warpfactor.kernels.triton.smooth import launch_filter
 
@@ -44,7 +46,7 @@ def present(at, n, behind, ahead):
 
 
 @declared(
-    "2 *fp32 *fp64 5 fp32 12 i32",
+    "2 *fp32 *fp64 *fp32 3 fp32 12 i32",
     {
         "size 3": {"KZ": 3, "KX": 3, "TY": 8, "TX": 32},
         "size 5": {"KZ": 5, "KX": 5, "TY": 8, "TX": 32},
@@ -58,11 +60,10 @@ def tile_step(
     held,
     gradient,
     partials,
+    numbers,
     wz,
     wy,
     wx,
-    damping,
-    residual,
     ky,
     start,
     stop,
@@ -80,7 +81,8 @@ def tile_step(
     TY: tl.constexpr,
     TX: tl.constexpr,
 ):
-    """v = -(H + λI)⁻¹ r g, H the mean of g gᵀ over the window, for the planes from start up to stop."""
+    """v = -(H + λI)⁻¹ r g, H the mean of g gᵀ over the window, for the planes from start up to stop, λ and r given."""
+    damping, residual = tl.load(numbers), tl.load(numbers + 1)
     tiles = tl.cdiv(nx, TX)
     lane = tl.arange(0, TY * TX)
     y = tl.program_id(0) // tiles * TY + lane // TX
@@ -145,7 +147,7 @@ def tile_chain(shape: Sequence[int], size: Sequence[int]) -> slabs.PassChain:
     return slabs.PassChain(depth, (slabs.Reach(), reach), (12 * height * width,))
 
 
-@torch.no_grad()
+@two
 def tile(
     gradient: Tensor,
     *,
@@ -153,35 +155,35 @@ def tile(
     damping: float,
     weights: Sequence[float],
     residual: float = 1.0,
-) -> tuple[float, float]:
+) -> Tensor:
     """See Ops; windows of more than 15 planes go to the reference."""
     if not takes(gradient) or not gradient.is_contiguous() or max(size) > DEEPEST:
-        return reference.tile(gradient, size=size, damping=damping, weights=weights, residual=residual)
+        return held(reference.tile)(gradient, size=size, damping=damping, weights=weights, residual=residual)
     device, (depth, height, width) = gradient.device, gradient.shape[1:]
     kz, ky, kx = size
     behind, ahead = kz // 2, (kz - 1) // 2
     chain = tile_chain(gradient.shape[1:], size)
     (length,) = chain.rings
-    held = torch.empty((3, length, height, width), dtype=torch.float32, device=device)
+    copied = torch.empty((3, length, height, width), dtype=torch.float32, device=device)
     tiles, (ty, tx) = plane_tiles(device, height, width)
     chunk = depth if device.type == "cpu" else CHUNK
     launches = list(chain.turns())
     programs = sum(tiles * triton.cdiv(t.stop - t.start, chunk) for t in launches if t.number == 1)
     partials = Partials(device, 2, programs)
+    given = numbers(device, larger(damping, reference.descent.TINY), residual)
     first = 0
     for turn in launches:
         if turn.number == 0:
-            launch_filter(gradient, held, numbers_on(device, (1.0,)), turn, depth, axis=2, boundary="nearest")
+            launch_filter(gradient, copied, numbers_on(device, (1.0,)), turn, depth, axis=2, boundary="nearest")
             continue
         rows = triton.cdiv(turn.stop - turn.start, chunk)
         tile_step.launch(
             (tiles, rows),
-            held,
+            copied,
             gradient,
             partials.table,
+            given,
             *weights,
-            max(damping, reference.descent.TINY),
-            residual,
             ky,
             turn.start,
             turn.stop,

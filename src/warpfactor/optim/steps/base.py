@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
 
+from warpfactor.kernels.numbers import larger
 from warpfactor.kernels.ops import Ops
 from warpfactor.terms.base import Term
 
@@ -89,4 +90,4 @@ class Stateless:
 
     def scale(self, most: float, longest: float) -> float:
         """Only steps longer than one are shortened: the rule of the paper."""
-        return most / max(1.0, longest)
+        return most / larger(longest, 1.0)

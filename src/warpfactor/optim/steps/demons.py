@@ -6,6 +6,7 @@ from typing import Any
 from torch import Tensor
 
 from warpfactor.errors import InputError
+from warpfactor.kernels.numbers import quotient, smaller
 from warpfactor.kernels.ops import Ops
 from warpfactor.optim.steps.base import Stateless, Taken, Units
 from warpfactor.terms.base import Term
@@ -41,4 +42,4 @@ class Demons(Stateless):
         return Taken(*ops.descend(gradient, form="plain", damping=damping, weights=units.weights))
 
     def scale(self, most: float, longest: float) -> float:
-        return min(1.0, most / longest) if longest > 0 else 0.0
+        return smaller(quotient(most, longest), 1.0)

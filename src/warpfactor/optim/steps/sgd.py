@@ -5,6 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
+from warpfactor.kernels.numbers import quotient
 from warpfactor.kernels.ops import Ops
 from warpfactor.optim.steps.base import Stateless, Taken, Units
 
@@ -23,4 +24,4 @@ class SGD(Stateless):
         return Taken(*ops.descend(gradient, form="plain", damping=damping, weights=units.weights))
 
     def scale(self, most: float, longest: float) -> float:
-        return most / longest if longest > 0 else 0.0
+        return quotient(most, longest)

@@ -1,0 +1,170 @@
+"""A level that does not wait for its device: the same results as with waiting, and no read between the allowed ones."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import warpfactor as wf
+from warpfactor.errors import InputError
+from warpfactor.kernels import reference
+from warpfactor.kernels.held import Unwaited
+from warpfactor.optim import SGD, Convergence, Demons, Paper, Tile, Trust
+from warpfactor.recipebook.table import RECIPES
+from warpfactor.scene.levels import Level
+from warpfactor.scene.prepare import make_scene
+from warpfactor.stages.device import READ_EVERY, DeviceLevel
+from warpfactor.stages.level import Carried, LevelSolver
+from warpfactor.stages.stage import Ending
+from warpfactor.terms import MIND, MSE, Custom
+
+SHAPE = (1, 22, 20)
+MATRIX = torch.eye(3, 4, dtype=torch.float64)
+
+
+class Device:
+    """The reference as a backend whose host need not wait."""
+
+    on_device = Unwaited(lambda: reference)
+
+    def __getattr__(self, name):
+        return getattr(reference, name)
+
+
+OPS = Device()
+
+
+@pytest.fixture(scope="module")
+def scene():
+    made = wf.phantom.phantom(SHAPE, displacement_vox=1.5)
+    grid = wf.Grid.from_itk(SHAPE[::-1], (0.0, 0.0, 0.0), (1.0, 1.0, 1.0), (1, 0, 0, 0, 1, 0, 0, 0, 1))
+    return make_scene(*(wf.Image(data[None], grid) for data in (made.fixed, made.moving)), ops=OPS)
+
+
+def solved(kind, scene, settings, *, finest=False, iterations=20, stop=lambda: False):
+    """Warp, ending, what was reported and what is carried on."""
+    events, carried, warp = [], Carried(), torch.zeros((3, *SHAPE))
+    level = Level(0, 1.0, iterations, finest, scene)
+    solver = kind(level, MATRIX, settings, OPS, events.append, stop)
+    carried.state = settings.optimizer.init(warp)
+    warp, ending = solver.run(warp, carried)
+    return warp, ending, events, carried.damping
+
+
+DEFAULT, PAPER = RECIPES["default"].deformable, RECIPES["paper"].deformable
+EAGER = replace(DEFAULT, step=1.5, agreement=0.0, reach=1.0, sigma_grad=1.0)  # steps that raise the cost now and then
+LOOK = Trust(initial=0.5, floor=0.1, increase=8, copy_finest=False)
+CASES = {
+    "default": (DEFAULT, {}, Ending.NOISE),
+    "default, finest": (replace(DEFAULT, agreement=0.01), {"finest": True}, Ending.NOISE),
+    "undone from a copy": (replace(EAGER, damping=replace(LOOK, copy_finest=True)), {}, Ending.LIMIT),
+    "looked at before": (replace(EAGER, damping=LOOK), {"finest": True}, Ending.LIMIT),
+    "never undone": (replace(EAGER, damping=replace(LOOK, reject=False)), {}, Ending.LIMIT),
+    "stalled": (replace(EAGER, step=9.0, damping=replace(LOOK, increase=1.01)), {"finest": True}, Ending.STALLED),
+    "flat": (replace(EAGER, convergence=Convergence(tolerance=0.02, window=4)), {}, Ending.CONVERGED),
+    "paper": (PAPER, {"iterations": 9}, Ending.LIMIT),
+    "rising": (replace(PAPER, convergence=Convergence(slope=-1e-2, window=3)), {}, Ending.ROSE),
+    "paper, undone": (
+        replace(PAPER, step=1.5, damping=Paper(initial=1e-6, tolerance=0.0)),
+        {"iterations": 14},
+        Ending.LIMIT,
+    ),
+    "sgd": (replace(EAGER, metric=MSE(), optimizer=SGD()), {"iterations": 5}, Ending.LIMIT),
+    "demons": (replace(EAGER, metric=MSE(), optimizer=Demons()), {"iterations": 5}, Ending.LIMIT),
+    "tile": (replace(EAGER, optimizer=Tile(3)), {"iterations": 5}, Ending.LIMIT),
+    "mind": (replace(EAGER, metric=MIND()), {"iterations": 5}, Ending.LIMIT),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_device_decides_as_the_host_does(scene, case):
+    settings, options, expected = CASES[case]
+    theirs, ours = (solved(kind, scene, settings, **options) for kind in (LevelSolver, DeviceLevel))
+    assert theirs[1] is ours[1] is expected
+    assert torch.equal(theirs[0], ours[0])
+    assert theirs[3] == ours[3]
+    assert [(e.number, e.accepted) for e in theirs[2]] == [(e.number, e.accepted) for e in ours[2]]
+    for there, here in zip(theirs[2], ours[2], strict=True):
+        assert (there.damping, there.step_vox) == pytest.approx((here.damping, here.step_vox), rel=1e-12)
+        assert there.point.cost == pytest.approx(here.point.cost, rel=1e-12)
+    if case in ("undone from a copy", "paper, undone", "looked at before"):
+        assert any(not event.accepted for event in ours[2])
+
+
+class Launches(TorchDispatchMode):
+    """Operations of every turn, with their numbers; reads by the host are counted."""
+
+    def __init__(self):
+        super().__init__()
+        self.now, self.turns, self.reads = None, [], 0
+
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):
+        if self.now is not None:
+            numbers = [each for each in arguments if not isinstance(each, (torch.Tensor, list, tuple))]
+            self.now.append((str(function), numbers))
+            self.reads += function in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default)
+        return function(*arguments, **(options or {}))
+
+
+@pytest.fixture
+def launches(monkeypatch):
+    """What the turns of a level do, and how often the host reads in between."""
+    seen = Launches()
+    turn, tolist = DeviceLevel._turn, torch.Tensor.tolist
+
+    def recorded(self, walk, *, check):
+        places = [each.data_ptr() for each in (walk.warp, walk.other, walk.costs, walk.table)]
+        seen.now = [("places", places), ("check", check)]
+        turn(self, walk, check=check)
+        seen.turns.append(seen.now)
+        seen.now = None
+
+    def listed(tensor):
+        seen.reads += seen.now is not None and tensor.data_ptr() != MATRIX.data_ptr()
+        return tolist(tensor)
+
+    monkeypatch.setattr(DeviceLevel, "_turn", recorded)
+    monkeypatch.setattr(torch.Tensor, "tolist", listed)
+    return seen
+
+
+@pytest.mark.parametrize("case", ["default", "looked at before", "undone from a copy", "flat", "paper", "mind"])
+def test_a_turn_is_the_same_launches_whatever_comes_out_and_nobody_reads_in_it(scene, launches, case):
+    settings, options, _ = CASES[case]
+    with launches:
+        *_, events, _ = solved(DeviceLevel, scene, settings, **options)
+    assert launches.reads == 0
+    assert len(launches.turns) >= sum(event.step_vox > 0 for event in events) > 3
+    for check in (False, True):
+        alike = [turn for turn in launches.turns if turn[1] == ("check", check)]
+        assert all(turn == alike[0] for turn in alike)
+    assert len(launches.turns[0]) > 20
+
+
+def test_the_host_reads_every_few_turns(scene, monkeypatch):
+    reads = []
+    read = DeviceLevel._read
+    monkeypatch.setattr(DeviceLevel, "_read", lambda self, walk, turns: reads.append(turns) or read(self, walk, turns))
+    solved(DeviceLevel, scene, CASES["undone from a copy"][0])
+    assert [len(turns) for turns in reads] == [READ_EVERY, READ_EVERY, 20 - 2 * READ_EVERY]
+
+
+def test_it_can_be_stopped_and_ends_with_the_best_so_far(scene):
+    settings, asked = CASES["paper"][0], iter([False, True])
+    ours = solved(DeviceLevel, scene, settings, iterations=50, stop=lambda: next(asked))
+    assert ours[1] is Ending.INTERRUPTED
+    assert torch.equal(ours[0], solved(LevelSolver, scene, settings, iterations=READ_EVERY)[0])
+
+
+def test_what_cannot_stay_on_the_device_waits(scene, launches):
+    settings = replace(EAGER, metric=Custom(lambda fixed, warped: (fixed - warped).square().mean()))
+    theirs, ours = (solved(kind, scene, settings, iterations=3) for kind in (LevelSolver, DeviceLevel))
+    assert torch.equal(theirs[0], ours[0])
+    assert launches.turns == []
+
+
+def test_images_that_do_not_overlap_are_named(scene):
+    far = replace(scene, fixed=replace(scene.fixed, mask=torch.zeros(SHAPE, dtype=torch.uint8)))
+    with pytest.raises(InputError, match="do not overlap"):
+        solved(DeviceLevel, far, DEFAULT)
