@@ -378,7 +378,7 @@ class Replayed:
     def _record(self) -> None:
         graph = torch.cuda.CUDAGraph()
         try:
-            # Other threads may launch and allocate meanwhile; two that begin to record would wait for each other's work.
+            # Other threads may launch and allocate meanwhile; two that begin to record would wait for each other.
             with RECORDING, torch.cuda.device(self.device), torch.cuda.graph(graph, capture_error_mode="thread_local"):
                 self.work()
         except RuntimeError:
