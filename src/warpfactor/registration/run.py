@@ -315,6 +315,8 @@ def _run_stages(scene: Scene, recipe: Recipe, start: Initial, led: _Led, run: _R
     if linear and not aligned.interrupted:  # where nothing was aligned, what lies apart is not missing
         aligned, gaps = _with_gaps(scene, linear, start.matrix, aligned, run)
         scene, missing = without_gaps(scene, gaps, run.ops), gap_shares(gaps)
+        if gaps:
+            aligned = _refined(scene, linear, aligned, run)
         del gaps
         run.clock.lap("missing parts")
     stages, displacement, where = aligned.stages, start.displacement, None
@@ -377,6 +379,17 @@ def _with_gaps(
     if found and (gaps or _more_alike(second.stages[-1], first.stages[-1])):
         return second, found
     return first, gaps
+
+
+def _refined(scene: Scene, settings: Sequence[LinearSettings], found: _Aligned, run: _Run) -> _Aligned:
+    """The alignment by what is left where parts are missing, from the one that the whole images, or objects, gave."""
+    if run.stopped:
+        return found
+    try:
+        again = _run_linear_stages(scene, settings[-1:], found.matrix, run)
+    except InputError:  # too little is left to go by
+        return found
+    return found if again.interrupted else replace(again, stages=(*found.stages[:-1], *again.stages))
 
 
 def _more_alike(stage: Stage, other: Stage) -> bool:
