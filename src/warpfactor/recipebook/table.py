@@ -76,7 +76,7 @@ _ACROSS = replace(
     sigma_warp=1.4,
     volume=0.5,
 )
-_ACROSS_PLANAR = replace(_ACROSS, sigma_grad=2.0, sigma_warp=2.0)
+_ACROSS_PLANAR = replace(_ACROSS, sigma_grad=3.0, sigma_warp=3.0)
 _PAPER = Deformable(
     metric=LNCC(7, exact=False, flat=1e-5, noise=0.0),
     optimizer=Pointwise(),
