@@ -74,7 +74,7 @@ def test_methods_that_cannot_be_read(text, words):
     ("text", "words"),
     [
         ("default+deformable.stp=1", "Unknown setting of deformable 'stp'"),
-        ("default+deformable.step=quick", "a number is meant"),
+        ("default+deformable.step=quick", "give a number"),
         ("demons+iteration=3", "Unknown setting of demons 'iteration'; did you mean 'iterations'"),
         ("nowhere/x.toml", "there is no such recipe file"),
     ],

@@ -218,7 +218,7 @@ def unknown_setting(folder):
 
 
 def wrong_value(folder):
-    return register(folder, "--set", "deformable.step=far"), "deformable.step = 'far': a number is meant"
+    return register(folder, "--set", "deformable.step=far"), "deformable.step = 'far': give a number"
 
 
 def negative_sigma(folder):

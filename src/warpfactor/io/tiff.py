@@ -97,8 +97,8 @@ def _series(path: Path, file: Any) -> Any:
     if len(file.series) > 1:
         shapes = ", ".join("x".join(str(n) for n in each.shape) for each in file.series)
         warnings.warn(
-            f"{path}: holds {len(file.series)} images ({shapes}); the first is used. Save another one as a file of its "
-            "own if that is meant.",
+            f"{path}: holds {len(file.series)} images ({shapes}); the first is used. To use another one, save it "
+            "as a file of its own.",
             stacklevel=2,
         )
     _check_pages(path, file.series[0])
