@@ -15,6 +15,7 @@ REACH = 8  # voxels around it that are looked at
 DILATE = 2  # voxels around each that are smoothed
 EDGE = 0.7  # SD in voxels of the border between what is smoothed and what is not
 PASSES = 30  # three to five are needed
+ROUNDS = 4  # over the whole field: what was smoothed can leave a fold at its border
 
 
 def repair(displacement: Tensor, ops: Ops) -> int:
@@ -23,16 +24,26 @@ def repair(displacement: Tensor, ops: Ops) -> int:
     A fold is a voxel of which a one-sided Jacobian determinant is below LEAST. Only boxes around folds are touched,
     unless there are so many that the boxes together are larger than the field: then the field is one box.
     """
-    folds = (_least(displacement, ops) < LEAST).nonzero().tolist()
+    found = 0
+    for _ in range(ROUNDS):
+        folds = (_least(displacement, ops) < LEAST).nonzero().tolist()
+        found = found or len(folds)
+        if not folds:
+            break
+        _mend_all(displacement, folds, ops)
+    return found
+
+
+def _mend_all(displacement: Tensor, folds: list[list[int]], ops: Ops) -> None:
+    """Mend a box around each fold, or the whole field."""
     if len(folds) * math.prod(min(n, 2 * REACH + 1) for n in displacement.shape[1:]) > displacement[0].numel():
         _mend_box(displacement, (slice(None),) * 3, ops)
-        return len(folds)
+        return
     for place in folds:
         sizes = tuple(zip(place, displacement.shape[1:], strict=True))
         box = tuple(slice(max(0, i - REACH), min(n, i + REACH + 1)) for i, n in sizes)
         inner = tuple(slice(max(0, min(i, REACH) - INNER), min(i, REACH) + INNER + 1) for i, _ in sizes)
         _mend_box(displacement[(slice(None), *box)], inner, ops)
-    return len(folds)
 
 
 def _mend_box(part: Tensor, inner: tuple[slice, ...], ops: Ops) -> None:
