@@ -304,9 +304,7 @@ def smooth_gaussian(
     return field
 
 
-def field_taps(
-    field: Tensor, sigma: Sequence[float], boundary: str, truncate: float, tail: tuple[float, float]
-) -> Any:
+def field_taps(field: Tensor, sigma: Sequence[float], boundary: str, truncate: float, tail: tuple[float, float]) -> Any:
     """The taps along z, y and x of a field (C, D, H, W)."""
     if boundary not in ("nearest", "zero"):
         raise ValueError(f"unknown boundary {boundary!r}; use 'nearest' or 'zero'")

@@ -50,7 +50,7 @@ from warpfactor.kernels.numba.lncc.sums import (
 from warpfactor.kernels.numba.windows import window_rows
 
 MISSING, ZERO = np.float32(np.nan), np.float32(0.0)
-FRESH = 16  # planes; it adds a third to the sums along z of windows of five, 2 % to the whole
+FRESH = 16  # planes
 
 
 @serial
