@@ -8,12 +8,13 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import numba
+import torch
 import torch.distributed as dist
 
 from warpfactor.errors import InputError, RankError
@@ -297,16 +298,19 @@ def join(host: str, port: int, rank: int, count: int) -> None:
 
 def open_group(store: Any, rank: int, count: int) -> None:
     """Make the default group of torch.distributed."""
-    backend = MESH if _has_cuda() else "gloo"
     try:
-        dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=timedelta(seconds=WAIT_S))
+        dist.init_process_group(
+            MESH if _has_cuda() else "gloo",
+            store=store,
+            rank=rank,
+            world_size=count,
+            timeout=timedelta(seconds=WAIT_S),
+        )
     except RuntimeError as error:
         raise RankError(LOST) from error
 
 
 def _has_cuda() -> bool:
-    import torch
-
     return torch.cuda.is_available() and dist.is_nccl_available()
 
 
@@ -335,6 +339,3 @@ def checked_progress(ranks: Ranks, progress: Callable[[Any], None] | None) -> Ca
             progress(event)
 
     return told
-
-
-__all__: Sequence[str] = ["Ranks", "checked_progress", "join", "open_group"]

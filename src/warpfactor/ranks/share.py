@@ -57,7 +57,7 @@ class Slabs:
         planes = z.start, min(z.stop, depth)
         shared = [overlap(planes, own) for own in self._exchange.cuts(depth)]
         first = self._exchange.is_first
-        whole = torch.empty_like(force[:, :1, y, x]).expand(-1, planes[1] - planes[0], -1, -1).contiguous()
+        whole = torch.empty((len(force), planes[1] - planes[0], *force[0, 0, y, x].shape), dtype=force.dtype)
         with self._exchange.transfers() as transfers:
             for rank, (a, b) in enumerate(shared):
                 if (a, b) == NOTHING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NoReturn
@@ -61,8 +61,8 @@ def dismiss(exchange: Exchange) -> None:
     exchange.agreed(_none)
 
 
-def _run(share: Slabs, make: object, job: Job, watch: Watch, ops: Ops) -> Found:
-    scene = share.scene(make)  # type: ignore[arg-type]
+def _run(share: Slabs, make: Callable[[], Scene], job: Job, watch: Watch, ops: Ops) -> Found:
+    scene = share.scene(make)
     return Found(*run_greedy(scene, job.settings, ops=ops, affine=job.affine, watch=watch, share=share))
 
 
