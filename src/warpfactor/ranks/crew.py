@@ -150,7 +150,7 @@ class _Started(Ranks):
                 "This process belongs to a torch.distributed group already; use Ranks.torchrun() with that group, or "
                 "leave ranks out."
             )
-        self._store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False)
+        self._store = _store(host, 0, is_master=True)
 
     def _join(self) -> None:
         until = time.monotonic() + JOIN_S
@@ -177,7 +177,7 @@ class _Local(_Started):
     """Processes on this machine."""
 
     def __init__(self, count: int, *, threads: int | None) -> None:
-        share = max(1, int(numba.config.NUMBA_NUM_THREADS) // max(count, 1))
+        share = max(1, _cores() // max(count, 1))
         super().__init__(count, "127.0.0.1", threads=share if threads is None else threads)
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         self._processes = [
@@ -231,7 +231,7 @@ class _OnDask(_Started):
     """Workers of a Dask cluster."""
 
     def __init__(self, client: Any, count: int | None, *, threads: int | None) -> None:
-        workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
+        workers = sorted(client.nthreads())
         wanted = len(workers) + 1 if count is None else count
         if wanted > len(workers) + 1:
             raise InputError(
@@ -262,7 +262,7 @@ class _Launched(Ranks):
         here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         if not dist.is_initialized():
             dist.init_process_group(MESH if _has_cuda() else "gloo", timeout=timedelta(seconds=WAIT_S))
-        share = max(1, int(numba.config.NUMBA_NUM_THREADS) // here)
+        share = max(1, _cores() // here)
         super().__init__(dist.get_world_size(), threads=share if threads is None else threads)
         self._exchange = Exchange()
 
@@ -281,7 +281,7 @@ class _Launched(Ranks):
 
 def join(host: str, port: int, rank: int, count: int) -> None:
     """Follow rank 0, whose store is at this address, until it closes."""
-    store = dist.TCPStore(host, port, is_master=False, timeout=timedelta(seconds=JOIN_S))
+    store = _store(host, port, is_master=False)
     store.set(_here(rank), "")
     open_group(store, rank, count)
     try:
@@ -308,6 +308,19 @@ def open_group(store: Any, rank: int, count: int) -> None:
         )
     except RuntimeError as error:
         raise RankError(LOST) from error
+
+
+def _store(host: str, port: int, *, is_master: bool) -> Any:
+    """What ranks find each other by; port 0 is any that is free."""
+    timeout = timedelta(seconds=JOIN_S)
+    make: Any = vars(dist)["TCPStore"]  # public, though PyTorch's types do not say so
+    return make(host, port, is_master=is_master, wait_for_workers=False, timeout=timeout)
+
+
+def _cores() -> int:
+    """The number of threads that kernels have at most."""
+    most: int = vars(numba.config)["NUMBA_NUM_THREADS"]
+    return most
 
 
 def _has_cuda() -> bool:
