@@ -21,6 +21,12 @@ def images():
     return phantom((36, 24, 24))
 
 
+def write(images, folder):
+    """The images as files."""
+    for name in ("fixed", "moving"):
+        wf.write_image(wf.Image.from_array(getattr(images, name)), folder / f"{name}.nii.gz")
+
+
 def children(pid):
     """Process numbers of a process's ranks."""
     tasks = Path(f"/proc/{pid}/task/{pid}/children")
@@ -29,8 +35,7 @@ def children(pid):
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="children are found in /proc")
 def test_a_killed_rank_ends_the_command(images, tmp_path):
-    for name in ("fixed", "moving"):
-        wf.write_image(getattr(images, name), tmp_path / f"{name}.nii.gz")
+    write(images, tmp_path)
     command = ["register", "fixed.nii.gz", "moving.nii.gz", "-o", "out", "--ranks", "3", "--threads", "1", "--json"]
     run = subprocess.Popen(
         [sys.executable, "-m", "warpfactor", *command],
@@ -53,8 +58,7 @@ def test_a_killed_rank_ends_the_command(images, tmp_path):
 
 
 def test_torchrun(images, tmp_path):
-    for name in ("fixed", "moving"):
-        wf.write_image(getattr(images, name), tmp_path / f"{name}.nii.gz")
+    write(images, tmp_path)
     command = ["register", "fixed.nii.gz", "moving.nii.gz", "-o", "out", "--recipe", "fast", "--no-report", "-q"]
     launcher = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "warpfactor"]
     subprocess.run(

@@ -33,7 +33,7 @@ def masks(images):
     found = []
     corners = (slice(0, 20), slice(0, 12)), (slice(30, 44), slice(20, 30))
     for image, corner in zip((images.fixed, images.moving), corners, strict=True):
-        mask = np.ones(image.grid.shape, np.uint8)
+        mask = np.ones(image.shape, np.uint8)
         mask[corner] = 0
         found.append(mask)
     return {"fixed_mask": found[0], "moving_mask": found[1]}

@@ -199,13 +199,16 @@ class _Local(_Started):
             raise RankError(f"{reason} before the registration did; nothing was written. Start it again.")
 
     def close(self) -> None:
+        waiting = self._exchange is None  # for rank 0, and would go on to
         super().close()
+        until = time.monotonic() + GRACE_S
         for process in self._processes:
             try:
-                process.wait(GRACE_S)
+                process.wait(0 if waiting else max(0.0, until - time.monotonic()))
             except subprocess.TimeoutExpired:
                 process.kill()
-                process.wait()
+        for process in self._processes:
+            process.wait()
 
     def _reason(self) -> str | None:
         until = time.monotonic() + GRACE_S
