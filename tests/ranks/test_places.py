@@ -27,33 +27,42 @@ def write(images, folder):
         wf.write_image(wf.Image.from_array(getattr(images, name)), folder / f"{name}.nii.gz")
 
 
-def children(pid):
-    """Process numbers of a process's ranks."""
-    tasks = Path(f"/proc/{pid}/task/{pid}/children")
-    return [int(child) for child in tasks.read_text().split()]
+def test_a_killed_rank_ends_the_registration(images):
+    killed = []
+
+    def tell(event):
+        if event.stage == "deformable" and not killed:
+            ranks._processes[1].kill()
+            killed.append(time.monotonic())
+
+    with wf.Ranks.local(3, threads=1) as ranks:
+        with pytest.raises(wf.RankError, match="Rank 2 of 3 was ended by SIGKILL before the registration did; nothing"):
+            wf.register(images.fixed, images.moving, ranks=ranks, progress=tell)
+        assert time.monotonic() - killed[0] < 30
+        with pytest.raises(wf.RankError, match="Start it again"):
+            wf.register(images.fixed, images.moving, ranks=ranks)
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="children are found in /proc")
 def test_a_killed_rank_ends_the_command(images, tmp_path):
     write(images, tmp_path)
-    command = ["register", "fixed.nii.gz", "moving.nii.gz", "-o", "out", "--ranks", "3", "--threads", "1", "--json"]
+    command = ["register", "fixed.nii.gz", "moving.nii.gz", "-o", "out", "--ranks", "2", "--threads", "1", "--json"]
     run = subprocess.Popen(
-        [sys.executable, "-m", "warpfactor", *command],
+        [sys.executable, "-u", "-m", "warpfactor", *command],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-    for line in run.stdout:
-        if json.loads(line).get("stage") == "deformable":
-            break
+    assert json.loads(run.stdout.readline())["event"] == "iteration"
     began = time.monotonic()
-    os.kill(children(run.pid)[1], signal.SIGKILL)
+    (rank,) = Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()
+    os.kill(int(rank), signal.SIGKILL)
     _, errors = run.communicate(timeout=60)
     assert time.monotonic() - began < 30
-    assert run.returncode != 0
-    assert "Rank 2 of 3 was ended by SIGKILL before the registration did; nothing was written." in errors
+    assert run.returncode == 2
+    assert "Rank 1 of 2 was ended by SIGKILL before the registration did; nothing was written." in errors
     assert sorted(path.name for path in tmp_path.iterdir()) == ["fixed.nii.gz", "moving.nii.gz"]
 
 
