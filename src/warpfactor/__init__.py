@@ -39,6 +39,8 @@ _SOURCES = {
     "Notice": "errors",
     "OutOfMemoryError": "errors",
     "Recipe": "recipebook.recipe",
+    "RankError": "errors",
+    "Ranks": "ranks.crew",
     "Registration": "registration.result",
     "VolumeChange": "terms",
     "Velocity": "geometry.velocity",
@@ -86,6 +88,7 @@ if TYPE_CHECKING:
         InputError,
         Notice,
         OutOfMemoryError,
+        RankError,
         WarpfactorError,
     )
     from warpfactor.followup import Longitudinal, longitudinal
@@ -102,6 +105,7 @@ if TYPE_CHECKING:
         write_transform,
         write_velocity,
     )
+    from warpfactor.ranks.crew import Ranks
     from warpfactor.recipebook.files import recipe, recipes
     from warpfactor.recipebook.recipe import Recipe
     from warpfactor.registration import report
@@ -141,6 +145,8 @@ __all__ = [
     "Longitudinal",
     "Notice",
     "OutOfMemoryError",
+    "RankError",
+    "Ranks",
     "Recipe",
     "Registration",
     "Velocity",

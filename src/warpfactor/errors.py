@@ -43,6 +43,12 @@ class OutOfMemoryError(WarpfactorError, MemoryError):
     code = "memory"
 
 
+class RankError(WarpfactorError):
+    """A process of a registration on several ended before the registration did, or could not be reached."""
+
+    code = "rank"
+
+
 class Cancelled(WarpfactorError):  # noqa: N818 - nothing went wrong
     """Raise it in `progress` or `on_read` to end a registration without a result."""
 

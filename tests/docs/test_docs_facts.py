@@ -30,7 +30,8 @@ SOURCE = ROOT / "src" / "warpfactor"
 PLUMBING = {"GeometryWarning", "atomic_folder", "atomic_path", "check_folder", "check_free", "run_together"}
 PLUMBING |= {"is_keypoint_file", "is_picture", "reserved_folder"}
 # Shown with their module, `errors`.
-ERRORS = {"InputError", "FileError", "WarpfactorError", "Notice", "FolderInUseError", "OutOfMemoryError", "Cancelled"}
+ERRORS = {"InputError", "FileError", "WarpfactorError", "Notice", "FolderInUseError", "OutOfMemoryError"}
+ERRORS |= {"RankError", "Cancelled"}
 VALUE = "\0"  # stands for what a message fills in
 
 

@@ -15,6 +15,7 @@ LAYERS = [
     "terms",
     "optim",
     "stages",
+    "ranks",
     "recipebook",
     "checks",
     "show",

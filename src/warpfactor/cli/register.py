@@ -41,6 +41,7 @@ from warpfactor.cli.options import (
     parse_settings,
     parse_spacing,
 )
+from warpfactor.cli.sharing import RankCount
 from warpfactor.cli.stopping import StopRequest, stop_on_signal
 from warpfactor.errors import InputError
 
@@ -152,6 +153,7 @@ def command(  # noqa: PLR0913 - one argument per option
         str, typer.Option(metavar="NAME", help=f"Implementation of the computations: {', '.join(BACKENDS)}.")
     ] = "auto",
     threads: Threads = None,
+    ranks: RankCount = None,
     seed: Annotated[int, typer.Option(metavar="NUMBER", help="Seed of the random number generator.")] = 0,
     report: Report = True,
     keep_interrupted: Annotated[
@@ -203,6 +205,7 @@ def command(  # noqa: PLR0913 - one argument per option
             device=device,
             backend=backend,
             threads=threads,
+            ranks=ranks or 1,
             seed=seed,
             on_read=companions.read,
             progress=view.callback,

@@ -20,11 +20,11 @@ from torch import Tensor
 ALIGNMENT = 64  # bytes of a cache line and of a vector; NumPy's large arrays begin 16 bytes after a multiple of it
 
 
-def aligned(shape: Sequence[int], kind: Any = np.float32) -> Any:
-    """An uninitialised NumPy array that begins at a cache line."""
+def aligned(shape: Sequence[int], kind: Any = np.float32, *, zero: bool = False) -> Any:
+    """A NumPy array that begins at a cache line, uninitialised or zero."""
     dtype = np.dtype(kind)
     size = math.prod(shape) * dtype.itemsize
-    memory = np.empty(size + ALIGNMENT, np.uint8)
+    memory = (np.zeros if zero else np.empty)(size + ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % ALIGNMENT
     return memory[start : start + size].view(dtype).reshape(tuple(shape))
 
@@ -36,6 +36,13 @@ def new_field(
     if torch.device(device).type == "cpu":
         return torch.from_numpy(aligned(shape, torch.empty(0, dtype=dtype).numpy().dtype))
     return torch.empty(tuple(shape), device=device, dtype=dtype)
+
+
+def zero_field(shape: Sequence[int], *, device: torch.device | str = "cpu") -> Tensor:
+    """A float32 tensor of zeros; on the CPU, pages that nobody writes to take no memory."""
+    if torch.device(device).type == "cpu":
+        return torch.from_numpy(aligned(shape, zero=True))
+    return torch.zeros(tuple(shape), device=device)
 
 
 def field_like(field: Tensor) -> Tensor:

@@ -72,6 +72,7 @@ def entries_of(result: Registration) -> dict[str, Any]:
         "device": run.device,
         "backend": run.backend,
         "threads": run.threads,
+        "ranks": run.ranks,
         "seed": run.seed,
         "versions": dict(run.versions),
         "recipe": result.recipe.to_dict(),

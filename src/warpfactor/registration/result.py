@@ -51,6 +51,7 @@ class RunInfo:
         names: of the fixed and the moving image.
         sources: absolute paths of the images and masks that were given as files, by name.
         prints: SHA-256, size and time of those files when they were read, by name.
+        ranks: number of processes that shared the deformable stage.
     """
 
     device: str
@@ -66,6 +67,7 @@ class RunInfo:
     names: tuple[str, str]
     sources: Mapping[str, Path] = field(default_factory=dict)
     prints: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    ranks: int = 1
 
     def with_seconds(self, part: str, seconds: float) -> RunInfo:
         """The same run with the time of one more part, which the total then includes."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import InitVar, dataclass, replace
 from pathlib import Path
 from threading import Event as StopEvent
@@ -25,6 +26,8 @@ from warpfactor.kernels.ops import Ops
 from warpfactor.measure.displacement import residual_figures
 from warpfactor.measure.regularity import measure
 from warpfactor.memory import memory_errors
+from warpfactor.ranks.crew import Ranks, checked_progress
+from warpfactor.ranks.work import check_backend, check_shared
 from warpfactor.recipebook.files import recipe as find_recipe
 from warpfactor.recipebook.recipe import Recipe
 from warpfactor.registration.apply import outside_values, resample_channels
@@ -82,6 +85,7 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
     device: str | torch.device = "cpu",
     backend: str = "auto",
     threads: int | None = None,
+    ranks: int | Ranks = 1,
     seed: int = 0,
     on_read: Callable[[Images], None] | None = None,
     progress: Progress | None = None,
@@ -110,7 +114,9 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
         outside: value of the warped image where there is no moving image; the moving image's own background by
             default.
         device, backend: where and by which kernels to compute; `warpfactor info` lists them.
-        threads: maximum number of threads (default: all cores).
+        threads: maximum number of threads (default: all cores); of every rank, if there are several.
+        ranks: how many processes of this machine share the deformable stage, or Ranks on several machines. The result
+            is that of one process, bit for bit.
         seed: seed of random numbers; only losses of your own can draw any.
         on_read: called with the images and masks once they are read, before anything is computed. It can refuse them
             by raising an error, for instance because label maps do not belong to them.
@@ -151,12 +157,15 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
     led = _Led(guides, metric_weight, chosen)
     if chosen.deformable is not None:
         check_given(chosen.deformable, start.displacement)
+    if ranks != 1:
+        check_backend(choice.name)
+        _check_shared(chosen, start, led, images.fixed.grid)
     sources = _paths(fixed=fixed, moving=moving, fixed_mask=fixed_mask, moving_mask=moving_mask)
     prints = {name: recorded(path) for name, path in sources.items()}
     del fixed, moving, fixed_mask, moving_mask, initial  # the images are held once, by `images`
     clock.lap("read")
-    with memory_errors(REMEDY), limited_threads(threads) as used, seeded(seed):
-        run = _Run(ops, choice.name, place, used, seed, clock, progress, stop)
+    with memory_errors(REMEDY), limited_threads(threads) as used, seeded(seed), _sharing(ranks, threads) as crew:
+        run = _Run(ops, choice.name, place, used, seed, clock, progress, stop, crew)
         run.log_start(images, chosen)
         scene = _prepare(images, chosen, run)
         found = _run_stages(scene, chosen, start, led, run)
@@ -177,6 +186,7 @@ class _Run:
     clock: Clock
     progress: Progress | None
     stop: StopEvent | None
+    crew: Ranks | None = None
 
     def log_start(self, images: Images, recipe: Recipe) -> None:
         """Say what is registered, and how."""
@@ -186,7 +196,8 @@ class _Run:
 
     def watch(self) -> Watch:
         """A watch for the next stage."""
-        return Watch(self.progress, None if self.stop is None else self.stop.is_set)
+        progress = self.progress if self.crew is None else checked_progress(self.crew, self.progress)
+        return Watch(progress, None if self.stop is None else self.stop.is_set)
 
     @property
     def stopped(self) -> bool:
@@ -249,6 +260,23 @@ class _Led:
                 f"The recipe {recipe.name!r} has no deformable stage, which is what {self.guides[0].term.name} would "
                 "guide; choose another recipe, or leave the terms out."
             )
+
+
+def _check_shared(recipe: Recipe, start: Initial, led: _Led, grid: Grid) -> None:
+    warped, guided = start.displacement is not None, bool(led.guides) or led.metric_weight != 1
+    check_shared(recipe.deformable, guided=guided, warped=warped, depth=grid.shape[0])
+
+
+@contextmanager
+def _sharing(ranks: int | Ranks, threads: int | None) -> Iterator[Ranks | None]:
+    """The ranks that share the deformable stage; those that are started here end with the block."""
+    if isinstance(ranks, Ranks):
+        yield ranks
+    elif ranks == 1:
+        yield None
+    else:
+        with Ranks.local(ranks, threads=threads) as crew:
+            yield crew
 
 
 def _points(landmarks: Any, weight: float) -> tuple[LandmarkPair, ...]:
@@ -329,16 +357,20 @@ def _run_stages(scene: Scene, recipe: Recipe, start: Initial, led: _Led, run: _R
         recipe = recipe.for_contrasts(same=same)
         run.clock.lap("contrasts")
     if recipe.deformable is not None and not run.stopped:
-        warped = run_deformable(
-            scene,
-            recipe.deformable,
-            ops=run.ops,
-            affine=aligned.matrix,
-            start=start.displacement,
-            guides=led.guides,
-            metric_weight=led.metric_weight,
-            watch=run.watch(),
-        )
+        if run.crew is None:
+            warped = run_deformable(
+                scene,
+                recipe.deformable,
+                ops=run.ops,
+                affine=aligned.matrix,
+                start=start.displacement,
+                guides=led.guides,
+                metric_weight=led.metric_weight,
+                watch=run.watch(),
+            )
+        else:
+            _check_shared(recipe, start, led, scene.fixed.grid)
+            warped = run.crew.run(scene, recipe.deformable, ops=run.ops, affine=aligned.matrix, watch=run.watch())
         displacement, stages = warped.displacement, (*stages, warped.stage)
         _log_stage(warped.stage)
         run.clock.lap("deformable")
@@ -460,6 +492,7 @@ def _finish(images: Images, found: _Found, run: _Run, outside: float | None) -> 
             device=str(run.device),
             backend=run.backend,
             threads=run.threads,
+            ranks=1 if run.crew is None else run.crew.count,
             seed=run.seed,
             seconds=clock.with_total(),
             peak_memory_mb=peak_memory_mb(),

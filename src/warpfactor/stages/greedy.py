@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor
 from warpfactor.errors import InputError
 from warpfactor.geometry.grid import Grid, Matrix
 from warpfactor.geometry.resample import VoxelMap
-from warpfactor.kernels.buffers import give_back_memory, new_field
+from warpfactor.kernels.buffers import give_back_memory, zero_field
 from warpfactor.kernels.ops import Ops
 from warpfactor.scene.levels import Level, coarse_to_fine
 from warpfactor.scene.prepare import stored
@@ -24,11 +25,12 @@ from warpfactor.stages.pyramid import Endings, reporter, resample_field, resize,
 from warpfactor.stages.repair import repair
 from warpfactor.stages.settings import Deformable
 from warpfactor.stages.shading import WINDOWS, window_likeness, without_shading
+from warpfactor.stages.share import ALONE, Share
 from warpfactor.stages.stage import Ending, Stage, Watch
 from warpfactor.terms import Linearization, Sum, Weighted
 
 
-def run_greedy(
+def run_greedy(  # noqa: PLR0913 - what all deformable stages take, and who shares it
     scene: Scene,
     settings: Deformable,
     *,
@@ -38,6 +40,7 @@ def run_greedy(
     guides: Sequence[Weighted] = (),
     metric_weight: float = 1.0,
     watch: Watch | None = None,
+    share: Share = ALONE,
 ) -> tuple[Tensor | None, Stage]:
     """The warp u that minimises the cost of M(A(x + u(x))) against F(x), and how the stage went.
 
@@ -52,15 +55,16 @@ def run_greedy(
         guides: terms that are minimised together with the metric, such as landmarks.
         metric_weight: of the metric beside the guides.
         watch: who is told, and who may stop it.
+        share: which planes are computed here. The first process has the whole warp in the end.
     """
     watch = watch or Watch()
     if guides:
         settings = replace(settings, metric=Sum((Weighted(settings.metric, metric_weight), *guides)))
     through = np.eye(4) if affine is None else np.asarray(affine, dtype=np.float64)
     given = _checked_start(scene, start)
-    cost_of = _full_cost(scene, settings, through, ops)
+    cost_of = _full_cost(scene, settings, through, share.ops(ops))
     before = cost_of(start)
-    found, ending, levels = _Search(scene, settings, through, given, ops, watch).run()
+    found, ending, levels = _Search(scene, settings, through, given, ops, watch, share).run()
     after = cost_of(found)
     kept = after.cost <= before.cost or not math.isfinite(before.cost)
     stage = Stage(
@@ -99,6 +103,7 @@ class _Search:
     Attributes:
         affine: 4x4, LPS mm.
         start: displacement on the fixed grid, or None.
+        ops: for images; those of the share are for fields.
         endings: how each level ended, by factor.
     """
 
@@ -108,6 +113,7 @@ class _Search:
     start: Tensor | None
     ops: Ops
     watch: Watch
+    share: Share
     endings: Endings = field(default_factory=list)
     carried: Carried = field(default_factory=Carried)
 
@@ -115,20 +121,19 @@ class _Search:
         """The displacement on the fixed grid, why the stage ended, and how each level did."""
         self.scene = stored(self.scene, self.settings.storage)
         grid = self.scene.fixed.grid
-        levels = stage_levels(self.scene, grid, self.settings, self.endings, self.ops)
+        levels = stage_levels(self.scene, grid, self.settings, self.endings, self.ops, self.share)
         found = coarse_to_fine(levels, self._solve, _Found(self.start, grid, self.start))
         warp = found.warp
         if warp is None:
-            warp = new_field((3, *self.scene.shape), device=self.scene.device).zero_()
-        warp = resample_field(warp, found.grid, grid, self.ops)
-        if self.settings.volume > 0:
-            repair(warp, self.ops)
+            warp = zero_field((3, *self.scene.shape), device=self.scene.device)
+        warp = resample_field(warp, found.grid, grid, self.share.ops(self.ops), self.share)
+        self.share.whole(warp, lambda: repair(warp, self.ops) if self.settings.volume > 0 else 0)
         give_back_memory()
         return warp, stage_ending(self.endings), tuple(self.endings)
 
     def _solve(self, level: Level, before: _Found) -> _Found:
         """The warp after one level."""
-        grid, ops = level.scene.fixed.grid, self.ops
+        grid, ops, share = level.scene.fixed.grid, self.share.ops(self.ops), self.share
         warp, coarse_start = self._lift(before, level)
         before.warp = before.coarse_start = None  # what the coarser level left is not held any longer
         matrix = VoxelMap(grid, None, self.affine).matrix(level.scene.moving.grid)
@@ -143,20 +148,24 @@ class _Search:
             windows = WINDOWS.prepare(of, ops, weights=settings.channel_weights)
             return window_likeness(windows.linearize(warp, matrix))
 
-        level = without_shading(level, settings, likeness, ops)
+        level = without_shading(level, settings, likeness, self.ops, share)
         report = reporter(level, self.scene.fixed.grid, settings, self.watch)
-        solver = level_solver(ops)(level, matrix, settings, ops, report, lambda: self.watch.stopped)
+        stop = partial(share.agreed, self._stopped)
+        solver = level_solver(ops)(level, matrix, settings, ops, report, stop, share)
         give_back_memory()
         warp, ending = solver.run(warp, self.carried)
         self.endings.append((level.factor, ending))
         return _Found(warp, grid, coarse_start)
 
+    def _stopped(self) -> bool:
+        return self.watch.stopped
+
     def _lift(self, before: _Found, level: Level) -> tuple[Tensor, Tensor | None]:
         """The warp on the level's grid, zero where there is none yet; and the coarse form of the given start there."""
-        grid, ops = level.scene.fixed.grid, self.ops
+        grid, ops = level.scene.fixed.grid, self.share.ops(self.ops)
         if before.warp is None:
-            return new_field((3, *level.scene.shape), device=level.scene.device).zero_(), None
-        lifted = _own(resample_field(before.warp, before.grid, grid, ops), before.warp)
+            return zero_field((3, *level.scene.shape), device=level.scene.device), None
+        lifted = _own(resample_field(before.warp, before.grid, grid, ops, self.share), before.warp)
         if self.start is None or before.coarse_start is None:
             return lifted, None
         coarse = _own(resample_field(before.coarse_start, before.grid, grid, ops), before.coarse_start)
@@ -195,7 +204,7 @@ def _full_cost(
     def cost_of(displacement: Tensor | None) -> Linearization:
         field = displacement
         if field is None:
-            field = torch.zeros((3, *scene.shape), device=scene.device)
+            field = zero_field((3, *scene.shape), device=scene.device)
         point = cost.linearize(field.to(device=scene.device, dtype=torch.float32), through)
         return point if point.count else replace(point, cost=math.inf)
 

@@ -19,8 +19,9 @@ from warpfactor.kernels.buffers import field_like, give_back_memory
 from warpfactor.kernels.ops import Ops
 from warpfactor.optim import DampingState, Units
 from warpfactor.scene.levels import Level
-from warpfactor.stages.agreement import FAR, Agreement, agreement, correlation_length
+from warpfactor.stages.agreement import FAR, Agreement, correlation_length
 from warpfactor.stages.settings import Deformable
+from warpfactor.stages.share import ALONE, Share
 from warpfactor.stages.stage import Ending
 from warpfactor.terms import Linearization, Prepared, Term
 
@@ -123,6 +124,7 @@ class LevelSolver:
         matrix: (3, 4), voxels of the level plus displacement to voxels of its moving image.
         report: called with every iteration.
         stop: asked between two iterations whether to end with the best warp so far.
+        share: which planes are computed here.
     """
 
     def __init__(
@@ -133,8 +135,10 @@ class LevelSolver:
         ops: Ops,
         report: Callable[[Iteration], None] = lambda _: None,
         stop: Callable[[], bool] = lambda: False,
+        share: Share = ALONE,
     ) -> None:
         self.level, self.matrix, self.settings, self.ops = level, matrix, settings, ops
+        self.share, self.own = share, share.planes(self.grid.shape[0])
         self.units = level_units(self.grid, settings)
         self.cost = self._prepared(settings.optimizer.bind(settings.metric, self.units))
         self.damping_unit = 1.0
@@ -301,7 +305,8 @@ class LevelSolver:
         settings, units = self.settings, self.units
 
         def halves(wider: float) -> Agreement:
-            return agreement(force, units.weights, [wider * settings.sigma_grad * s for s in units.sigma], self.ops)
+            sigma = [wider * settings.sigma_grad * s for s in units.sigma]
+            return self.share.agreement(force, units.weights, sigma, self.ops)
 
         if number == 0 and settings.reach > 1:
             length = correlation_length(halves(1.0), halves(FAR), sum(n > 1 for n in force.shape[1:]))
@@ -315,18 +320,28 @@ class LevelSolver:
 
     def _log_volume(self, warp: Tensor) -> Tensor:
         """(D, H, W) logarithm of a warp's Jacobian determinant."""
-        return self.ops.jacobian_determinant(warp).clamp_(min=LEAST_VOLUME).log_()
+        volume = self.ops.jacobian_determinant(warp)
+        volume[slice(*self.own)].clamp_(min=LEAST_VOLUME).log_()
+        return volume
 
     def _even_out(self, log_volume: Tensor, step: Tensor, rate: float) -> None:
         """Add rate * grad(smoothed log J) to the step: composed with it, the log Jacobian of the warp diffuses."""
         self._smooth(log_volume[None], VOLUME_SIGMA)
+        self.share.around(log_volume[None], 1)
         for axis, weight in enumerate(self.units.sigma):
-            inner = log_volume.shape[axis] - 2
-            if inner > 0 and weight > 0:
+            if log_volume.shape[axis] > 2 and weight > 0:
                 half = 0.5 * rate * weight * weight
-                part = step[axis].narrow(axis, 1, inner)
-                part.add_(log_volume.narrow(axis, 2, inner), alpha=half)
-                part.sub_(log_volume.narrow(axis, 0, inner), alpha=half)
+                part = self._inner(step[axis], axis)
+                part.add_(self._inner(log_volume, axis, 1), alpha=half)
+                part.sub_(self._inner(log_volume, axis, -1), alpha=half)
+
+    def _inner(self, volume: Tensor, axis: int, ahead: int = 0) -> Tensor:
+        """The planes of this process without the border along an axis, each so many voxels ahead along it."""
+        ranges = [self.own, *((0, n) for n in volume.shape[1:])]
+        first, last = ranges[axis]
+        ranges[axis] = max(first, 1), min(last, volume.shape[axis] - 1)
+        ends = [(a + ahead, max(a, b) + ahead) if k == axis else (a, b) for k, (a, b) in enumerate(ranges)]
+        return volume[tuple(slice(a, b) for a, b in ends)]
 
     def _smooth_warp(self, warp: Tensor, share: float) -> None:
         self._smooth(warp, self.widened * self.settings.sigma_warp * math.sqrt(share))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 from torch import Tensor
@@ -14,17 +15,22 @@ from warpfactor.scene.levels import Level, finest_spacing, level_scene, level_sh
 from warpfactor.scene.scene import Scene
 from warpfactor.stages.level import Iteration
 from warpfactor.stages.settings import Deformable
+from warpfactor.stages.share import ALONE, Share
 from warpfactor.stages.stage import Ending, Event, Watch
 
 Endings = list[tuple[float, Ending]]
 
 
-def stage_levels(scene: Scene, grid: Grid, settings: Deformable, endings: Endings, ops: Ops) -> Iterator[Level]:
+def stage_levels(
+    scene: Scene, grid: Grid, settings: Deformable, endings: Endings, ops: Ops, share: Share = ALONE
+) -> Iterator[Level]:
     """The levels of a stage one after the other; those that repeat the next one are left out.
 
     Args:
         grid: the grid on which the images are compared at full resolution; levels are multiples of its spacing.
         endings: how the levels so far ended; those that are left out are added. None follows an interrupted one.
+        ops: for images.
+        share: which planes are computed here.
     """
     repeated = repeated_levels(scene, settings.levels, grid)
     last = len(settings.levels) - 1
@@ -34,7 +40,9 @@ def stage_levels(scene: Scene, grid: Grid, settings: Deformable, endings: Ending
         if number in repeated:
             endings.append((factor, Ending.SKIPPED))
             continue
-        small = level_scene(scene, factor, ops, blur=settings.blur, grid=grid)
+        small = scene
+        if factor > 1:
+            small = share.scene(partial(level_scene, scene, factor, ops, blur=settings.blur, grid=grid))
         yield Level(number, factor, iterations, number == last, small)
         del small
 
@@ -44,13 +52,14 @@ def level_grid(grid: Grid, factor: float) -> Grid:
     return grid if factor <= 1 else grid.scaled(shape=level_shape(grid, factor * finest_spacing(grid)))
 
 
-def resample_field(field: Tensor, source: Grid, target: Grid, ops: Ops) -> Tensor:
+def resample_field(field: Tensor, source: Grid, target: Grid, ops: Ops, share: Share = ALONE) -> Tensor:
     """Displacements (3 or 6, D, H, W) on one level's grid, linearly interpolated on another's and in its voxels."""
     if source == target:
         return field
     resized = resize(field, source, target, ops)
+    own = slice(*share.planes(target.shape[0]))
     for channel, component in enumerate(resized):
-        component /= source.shape[channel % 3] / target.shape[channel % 3]
+        component[own] /= source.shape[channel % 3] / target.shape[channel % 3]
     return resized
 
 

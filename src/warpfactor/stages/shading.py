@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -18,6 +19,7 @@ from warpfactor.kernels.ops import Ops
 from warpfactor.scene.levels import Level
 from warpfactor.scene.scene import Scene
 from warpfactor.stages.settings import Deformable
+from warpfactor.stages.share import ALONE, Share
 from warpfactor.terms import LNCC, Linearization
 
 WINDOWS = LNCC(3, squared=False)  # the metric by which windows are compared
@@ -25,21 +27,24 @@ LIMIT = 0.9  # mean correlation above which shading does no harm
 MARGIN = 0.02  # of mean correlation; ordinary images lose 0.04 and more, opposite shading of 0.3 to 1.7 at most 0.01
 
 
-def without_shading(level: Level, settings: Deformable, likeness: Callable[[Scene], float], ops: Ops) -> Level:
+def without_shading(
+    level: Level, settings: Deformable, likeness: Callable[[Scene], float], ops: Ops, share: Share = ALONE
+) -> Level:
     """The level with the smooth part of both images taken off, if windows then correlate as well; else itself.
 
     Args:
         level: with images in floating point.
         settings: `shading` is the SD of the Gaussian mean that is the smooth part, in voxels of the level.
         likeness: mean correlation of small windows of two such images where the level starts; see `window_likeness`.
+        ops: for images.
+        share: which planes are computed here.
     """
     if not (settings.shading > 0 and settings.metric.sees_shading and level.factor > 1):
         return level
     whole = likeness(level.scene)
     if whole > LIMIT:
         return level
-    fixed, moving = (replace(s, data=_residue(s.data, settings.shading, ops)) for s in level.scene.sides)
-    bare = Scene(fixed, moving)
+    bare = share.scene(partial(_bare, level.scene, settings.shading, ops))
     left = likeness(bare)
     return replace(level, scene=bare) if left and left > whole - MARGIN else level
 
@@ -47,6 +52,12 @@ def without_shading(level: Level, settings: Deformable, likeness: Callable[[Scen
 def window_likeness(point: Linearization) -> float:
     """Mean correlation of windows, of whatever sign, from the cost by WINDOWS; 0 where there are none."""
     return abs(1 - point.cost) if point.count else 0.0
+
+
+def _bare(scene: Scene, sd: float, ops: Ops) -> Scene:
+    """The scene with the smooth part of both images taken off."""
+    fixed, moving = (replace(s, data=_residue(s.data, sd, ops)) for s in scene.sides)
+    return Scene(fixed, moving)
 
 
 def _residue(images: Tensor, sd: float, ops: Ops) -> Tensor:

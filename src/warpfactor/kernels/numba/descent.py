@@ -14,13 +14,14 @@ FORMS = {"pointwise": 0, "root": 1, "plain": 2}
 
 
 @parallel
-def _norms(g, weights):  # type: ignore[no-untyped-def]
-    _, D, H, W = g.shape
+def norms_of_rows(g, weights, z0, z1):  # type: ignore[no-untyped-def]
+    """(3, rows) figures of the rows of planes z0 <= z < z1."""
+    _, _, H, W = g.shape
     wz, wy, wx = weights
-    sums = np.zeros((3, D * H))
-    for row in prange(D * H):
-        z = row // H
-        y = row - z * H
+    sums = np.zeros((3, (z1 - z0) * H))
+    for row in prange((z1 - z0) * H):
+        z = z0 + row // H
+        y = row % H
         squares = 0.0
         lengths = 0.0
         count = 0.0
@@ -37,17 +38,18 @@ def _norms(g, weights):  # type: ignore[no-untyped-def]
 
 
 @parallel
-def _descend(g, form, damping, weights, residual):  # type: ignore[no-untyped-def]
-    _, D, H, W = g.shape
+def descend_rows(g, form, damping, weights, residual, z0, z1):  # type: ignore[no-untyped-def]
+    """Replace the gradient of planes z0 <= z < z1 by a step; (2, rows) figures of their rows."""
+    _, _, H, W = g.shape
     wz, wy, wx = weights
     root = np.float32(np.sqrt(damping))
     lam = np.float32(damping)
     r = np.float32(residual)
     zero = np.float32(0.0)
-    stats = np.zeros((2, D * H))
-    for row in prange(D * H):
-        z = row // H
-        y = row - z * H
+    stats = np.zeros((2, (z1 - z0) * H))
+    for row in prange((z1 - z0) * H):
+        z = z0 + row // H
+        y = row % H
         squares, scales = np.empty(W, np.float32), np.empty(W, np.float32)
         decrease = 0.0
         for x in range(W):
@@ -117,8 +119,14 @@ def _adam(g, m, s, betas, corrections, epsilon, weights):  # type: ignore[no-unt
 
 
 def figures(stats: Any) -> tuple[float, float]:
-    """The largest |v̂| and -Σ ĝ·v̂ from each row's largest |v̂|² and its share of the sum."""
+    """The largest |v̂| and -Σ ĝ·v̂ from each row's, or each plane's, largest |v̂|² and its share of the sum."""
     return float(np.sqrt(stats[0].max())), float(stats[1].sum())
+
+
+def step_figures_of_planes(stats: Any, height: int) -> Any:
+    """(2, planes): the largest of the first and the sum of the second figure of the rows of each plane."""
+    rows = stats.reshape(2, -1, height)
+    return np.stack([rows[0].max(axis=1), rows[1].sum(axis=1)])
 
 
 def single_precision(weights: Sequence[float]) -> Any:
@@ -130,7 +138,9 @@ def single_precision(weights: Sequence[float]) -> Any:
 def norms(gradient: Tensor, weights: Sequence[float]) -> tuple[float, float, float]:
     """Σ |ĝ|², Σ |ĝ| and the number of voxels with a gradient; see the reference."""
     check_field("gradient", gradient)
-    squares, lengths, count = _norms(array(gradient), single_precision(weights)).sum(1)
+    _, depth, height, _ = gradient.shape
+    rows = norms_of_rows(array(gradient), single_precision(weights), 0, depth)
+    squares, lengths, count = rows.reshape(3, depth, height).sum(2).sum(1)
     return float(squares), float(lengths), float(count)
 
 
@@ -142,7 +152,9 @@ def descend(
     if form not in FORMS:
         raise ValueError(f"unknown form {form!r}; use 'pointwise', 'root' or 'plain'")
     check_field("gradient", gradient)
-    return figures(_descend(target(gradient), FORMS[form], damping, single_precision(weights), residual))
+    _, depth, height, _ = gradient.shape
+    rows = descend_rows(target(gradient), FORMS[form], damping, single_precision(weights), residual, 0, depth)
+    return figures(step_figures_of_planes(rows, height))
 
 
 @exclusive

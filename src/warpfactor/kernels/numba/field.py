@@ -37,10 +37,11 @@ def _round_trip(first, second, stride, gram, lengths, stays):  # type: ignore[no
 
 
 @parallel
-def _resize(field, scale, offset, out):  # type: ignore[no-untyped-def]
-    """Blend four rows of the field into one, then interpolate along it."""
+def resize_planes(field, scale, offset, out, z0, z1):  # type: ignore[no-untyped-def]
+    """Blend four rows of the field into one, then interpolate along it, for planes z0 <= z < z1 of the result."""
     _, d, h, w = field.shape
-    C, D, H, W = out.shape
+    C, _, H, W = out.shape
+    D = z1 - z0
     first = np.empty(W, np.int64)
     share = np.empty(W, np.float32)
     for x in range(W):
@@ -50,7 +51,7 @@ def _resize(field, scale, offset, out):  # type: ignore[no-untyped-def]
         line = np.empty(w + 1, np.float32)
         for plane in range(g * C * D // groups, (g + 1) * C * D // groups):
             c = plane // D
-            z = plane - c * D
+            z = z0 + plane - c * D
             iz, fz = split(scale[0] * z + offset[0], d)
             near, far = field[c, iz], field[c, min(iz + 1, d - 1)]
             for y in range(H):
@@ -67,11 +68,12 @@ def _resize(field, scale, offset, out):  # type: ignore[no-untyped-def]
 
 
 @parallel
-def _jacobian(u, out):  # type: ignore[no-untyped-def]
+def jacobian_of_planes(u, out, start, stop):  # type: ignore[no-untyped-def]
+    """Determinants of planes start <= z < stop."""
     _, D, H, W = u.shape
-    for row in prange(D * H):
-        z = row // H
-        y = row - z * H
+    for row in prange((stop - start) * H):
+        z = start + row // H
+        y = row % H
         z0, z1 = max(z - 1, 0), min(z + 1, D - 1)
         y0, y1 = max(y - 1, 0), min(y + 1, H - 1)
         kz = np.float32(1.0 / max(z1 - z0, 1))
@@ -183,10 +185,13 @@ def round_trip(first: Tensor, second: Tensor, gram: Matrix) -> tuple[Tensor, Ten
 def resize(field: Tensor, shape: Sequence[int], scale: Sequence[float], offset: Sequence[float]) -> Tensor:
     """The field at scale i + offset for every index i of the result; see the reference."""
     out = new_field((field.shape[0], *shape), dtype=field.dtype)
-    k: Any = tuple(float(s) for s in scale)
-    o: Any = tuple(float(s) for s in offset)
-    _resize(array(field), k, o, target(out))
+    resize_planes(*resize_arrays(field, scale, offset, out), 0, out.shape[1])
     return out
+
+
+def resize_arrays(field: Tensor, scale: Sequence[float], offset: Sequence[float], out: Tensor) -> Any:
+    """What the kernel takes."""
+    return array(field), tuple(float(s) for s in scale), tuple(float(s) for s in offset), target(out)
 
 
 @exclusive
@@ -194,7 +199,7 @@ def jacobian_determinant(displacement: Tensor) -> Tensor:
     """det(I + du/dx) at every voxel; see the reference."""
     check_field("displacement", displacement)
     out = torch.empty(displacement.shape[1:], dtype=displacement.dtype)
-    _jacobian(array(displacement), target(out))
+    jacobian_of_planes(array(displacement), target(out), 0, out.shape[0])
     return out
 
 

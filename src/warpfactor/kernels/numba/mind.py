@@ -163,34 +163,36 @@ def _compare_row(F, moving, z, y, cells, parts, weight, A, symmetric, want, keep
 
 
 @parallel
-def _mind(F, size, moving, u, A, fmask, mmask, symmetric, want, grad):  # type: ignore[no-untyped-def]
+def mind_of_planes(F, size, moving, u, A, fmask, mmask, symmetric, want, grad, z0, z1):  # type: ignore[no-untyped-def]
+    """(2, D) totals and counts of planes z0 <= z < z1, and their part of the gradient."""
     D, H, W = size
     flat, shape, stride = moving
     B = A.astype(np.float32)
     sums = np.zeros((D, H))
     counts = np.zeros((D, H))
-    chunks = min(D * H, CHUNKS)
+    rows = (z1 - z0) * H
+    chunks = min(rows, CHUNKS)
     keep = np.zeros(LANES, np.float32)
     keep[:CHANNELS] = 1.0
     for k in prange(chunks):
         weight = np.empty(W, np.float32)
         cells, parts, _, _ = row_buffers(W)
         image, own = (flat, shape, stride), (F, D, H, W)
-        for row in range(k * D * H // chunks, (k + 1) * D * H // chunks):
-            z = row // H
-            y = row - z * H
+        for row in range(k * rows // chunks, (k + 1) * rows // chunks):
+            z = z0 + row // H
+            y = row % H
             place_row(u[0, z, y], u[1, z, y], u[2, z, y], A, z, y, 0, shape, cells, parts, weight)
             mask_row(fmask, mmask, z, y, 0, stride, cells, parts, weight)
             sums[z, y] = _compare_row(own, image, z, y, cells, parts, weight, B, symmetric, want, keep, grad)
             for x in range(W):
                 counts[z, y] += weight[x]
-    total = 0.0
-    count = 0.0
-    for z in range(D):
+    parts = np.zeros((2, D))
+    for z in range(z0, z1):
         for y in range(H):
-            total += sums[z, y]
-            count += counts[z, y]
-    return total / (CHANNELS * FULL**2), count
+            parts[0, z] += sums[z, y]
+            parts[1, z] += counts[z, y]
+        parts[0, z] /= CHANNELS * FULL**2
+    return parts
 
 
 @exclusive
@@ -206,20 +208,31 @@ def mind(
     symmetric: bool = False,
 ) -> tuple[float, float]:
     """Sum of squared differences of channels, count, and the derivative of the sum; see the reference."""
+    arrays = mind_arrays(fixed, moving, displacement, matrix, fixed_mask, moving_mask)
+    wanted = gradient is not None, gradient_array(gradient, tuple(fixed.shape[:3]))
+    total, count = mind_of_planes(*arrays, symmetric, *wanted, 0, fixed.shape[0]).sum(1)
+    return float(total), float(count)
+
+
+def mind_arrays(
+    fixed: Tensor,
+    moving: Tensor,
+    displacement: Tensor,
+    matrix: Tensor,
+    fixed_mask: Tensor | None,
+    moving_mask: Tensor | None,
+) -> Any:
+    """The arrays as the kernel takes them."""
     shape, other = tuple(fixed.shape[:3]), tuple(moving.shape[:3])
     check_field("displacement", displacement, shape)
-    own, theirs = _line(fixed), _line(moving)
-    return _mind(
-        own,
+    return (
+        _line(fixed),
         shape,
-        (theirs, other, strides(other)),
+        (_line(moving), other, strides(other)),
         array(displacement),
         matrix_array(matrix, moving[..., 0], shape[0]),
         mask_array("fixed_mask", fixed_mask, fixed[..., 0]),
         mask_array("moving_mask", moving_mask, moving[..., 0]).reshape(-1),
-        symmetric,
-        gradient is not None,
-        gradient_array(gradient, shape),
     )
 
 

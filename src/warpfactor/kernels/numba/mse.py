@@ -1,5 +1,7 @@
 """CPU form of `mse`: interpolation, squared difference and gradient in one pass over the rows."""
 
+from typing import Any
+
 import numpy as np
 from numba import prange
 from torch import Tensor
@@ -47,22 +49,24 @@ def _force(M, w, z, y, alpha, lengths, grad):  # type: ignore[no-untyped-def]
 
 
 @parallel
-def _mse(F, moving, u, A, fmask, mmask, alike, symmetric, alpha, lengths, want, grad):  # type: ignore[no-untyped-def]
+def mse_of_planes(F, moving, u, A, fmask, mmask, alike, symmetric, alpha, lengths, want, grad, z0, z1):  # type: ignore[no-untyped-def]
+    """(2, D) totals and counts of planes z0 <= z < z1, and their part of the gradient."""
     D, H, W = F.shape
     scale, shift = np.float32(alike[0]), np.float32(alike[1])
     B = (alike[0] * A).astype(np.float32)  # so that dM/du is that of the rescaled image
     flat, shape, stride = moving
     sums = np.zeros((D, H))
     counts = np.zeros((D, H))
-    chunks = min(D * H, CHUNKS)
+    rows = (z1 - z0) * H
+    chunks = min(rows, CHUNKS)
     for k in prange(chunks):
         image = flat, shape, stride
         M = np.empty(W, np.float32)
         w = np.empty(W, np.float32)
         buffers = row_buffers(W)
-        for row in range(k * D * H // chunks, (k + 1) * D * H // chunks):
-            z = row // H
-            y = row - z * H
+        for row in range(k * rows // chunks, (k + 1) * rows // chunks):
+            z = z0 + row // H
+            y = row % H
             sample_row(image, u, A, B, fmask, mmask, z, y, 0, want, ZERO, M, w, buffers, grad)
             sums[z, y], counts[z, y] = _compare(F, z, y, scale, shift, M, w)
             if want:
@@ -70,13 +74,12 @@ def _mse(F, moving, u, A, fmask, mmask, alike, symmetric, alpha, lengths, want, 
                     symmetrize_row(F, z, y, w, grad, 0, W)
                 _force(M, w, z, y, alpha, lengths, grad)
                 multiply_row(M, grad, z, y, 0, W)
-    total = 0.0
-    count = 0.0
-    for z in range(D):
+    parts = np.zeros((2, D))
+    for z in range(z0, z1):
         for y in range(H):
-            total += sums[z, y]
-            count += counts[z, y]
-    return total, count
+            parts[0, z] += sums[z, y]
+            parts[1, z] += counts[z, y]
+    return parts
 
 
 @exclusive
@@ -95,12 +98,16 @@ def mse(
     lengths: tuple[float, float, float] = (1.0, 1.0, 1.0),
 ) -> tuple[float, float]:
     """Sum of squared differences and number of voxels; see the reference."""
-    return _mse(
-        *pair_arrays(fixed, moving, displacement, matrix, fixed_mask, moving_mask),
-        (float(alike[0]), float(alike[1])),
-        symmetric,
-        np.float32(0.0 if demons is None else demons),
-        tuple(np.float32(w) for w in lengths),
-        gradient is not None,
-        gradient_array(gradient, fixed.shape),
-    )
+    images = pair_arrays(fixed, moving, displacement, matrix, fixed_mask, moving_mask)
+    settings = mse_settings(alike, symmetric, demons, lengths)
+    wanted = gradient is not None, gradient_array(gradient, fixed.shape)
+    total, count = mse_of_planes(*images, *settings, *wanted, 0, fixed.shape[0]).sum(1)
+    return float(total), float(count)
+
+
+def mse_settings(
+    alike: tuple[float, float], symmetric: bool, demons: float | None, lengths: tuple[float, float, float]
+) -> Any:
+    """The settings as the kernel takes them."""
+    weights = tuple(np.float32(w) for w in lengths)
+    return (float(alike[0]), float(alike[1])), symmetric, np.float32(0.0 if demons is None else demons), weights

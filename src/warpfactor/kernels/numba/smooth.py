@@ -3,7 +3,8 @@
 Planes are filtered along x and y through a buffer of one plane; then slabs, which are some adjacent voxels of a plane
 in all planes, are filtered along z. The field is read and written twice in all, and every inner loop runs along x. Rows
 of zeros, which a gradient has where the image is empty, are skipped, and so are rows of the result that depend on them
-only.
+only. What a plane becomes depends on the planes that its taps reach and on nothing else, so a part of the planes can be
+filtered alone (planes.py).
 
 A loop over a row has a fixed cost, for the voxels before the first and after the last whole vector, that equals the
 cost of 50 to 100 voxels. Adjacent rows are therefore filtered as one: with 29 taps this takes 3.0 ns per voxel in rows
@@ -178,29 +179,42 @@ def _filter_plane(plane, tx, ty, zero, line, out, buf):  # type: ignore[no-untyp
 
 
 @serial
-def _filter_slab(planes, start, tz, zero, buf):  # type: ignore[no-untyped-def]
-    """Filter planes[:, start:], at most as many voxels as `buf` is wide, along z, in place."""
+def _filter_slab(planes, z0, z1, start, tz, zero, buf, filled):  # type: ignore[no-untyped-def]
+    """Filter planes[z0:z1, start:], at most as many voxels as `buf` is wide, along z, in place.
+
+    Rows of `buf` are the planes within reach, and before and after them what stands for planes beyond the border.
+    `filled` says which of them are not zero.
+    """
     D, size = planes.shape
     pz = tz.shape[0] // 2
     end = min(size, start + buf.shape[1])
-    first, last = D, 0
-    for z in range(D):
+    first, last = max(0, z0 - pz), min(D, z1 + pz)
+    count = 0
+    for z in range(first, last):
         row = planes[z, start:end]
-        _copy(row, buf[z + pz])
-        if _is_not_zero(row):
-            first, last = min(first, z), z + 1
-    if first >= last:
+        _copy(row, buf[z - first + pz])
+        filled[z - first] = 1 if _is_not_zero(row) else 0
+        count += filled[z - first]
+    if count == 0:
         return
-    _pad_lines(buf, pz, D, zero)
+    _pad_lines(buf, pz, last - first, zero)
     flat, pitch = buf.reshape(-1), buf.shape[1]
-    for z in range(max(0, first - pz), min(D, last + pz)):
-        _combine(flat, (z + pz) * pitch, pitch, tz, planes[z, start:end])
+    near = 0  # planes within reach of plane z that are not zero
+    for z in range(first, min(last, z0 + pz)):
+        near += filled[z - first]
+    for z in range(z0, z1):
+        if z + pz < last:
+            near += filled[z + pz - first]
+        if z - pz > first:
+            near -= filled[z - pz - 1 - first]
+        if near > 0:
+            _combine(flat, (z - first + pz) * pitch, pitch, tz, planes[z, start:end])
 
 
 @parallel
-def _gaussian(field, taps, zero):  # type: ignore[no-untyped-def]
+def filter_planes(field, ty, tx, zero):  # type: ignore[no-untyped-def]
+    """Filter every plane along x and y, in place."""
     C, D, H, W = field.shape
-    tz, ty, tx = taps
     if tx.shape[0] + ty.shape[0] > 2:
         pitch = -(-W // MULTIPLE) * MULTIPLE
         length = max(LINE, pitch, W + 2 * (tx.shape[0] // 2))
@@ -212,15 +226,24 @@ def _gaussian(field, taps, zero):  # type: ignore[no-untyped-def]
             for i in range(g, C * D, groups):  # every thread gets some of the middle planes, which have fewer zeros
                 c = i // D
                 _filter_plane(field[c, i - c * D], tx, ty, zero, line, out, buf)
+
+
+@parallel
+def filter_along_z(field, z0, z1, tz, zero):  # type: ignore[no-untyped-def]
+    """Filter planes z0 <= z < z1 along z, in place; the planes that the taps reach must be as they were before."""
+    C, D, H, W = field.shape
     if tz.shape[0] > 1:
         slabs = -(-H * W // SLAB)
         groups = min(C * slabs, GROUPS)
         flat = field.reshape(C, D, H * W)
+        pz = tz.shape[0] // 2
+        rows = min(D, z1 + pz) - max(0, z0 - pz)
         for g in prange(groups):
-            slab = np.zeros((D + 2 * (tz.shape[0] // 2), SLAB), np.float32)
+            slab = np.zeros((rows + 2 * pz, SLAB), np.float32)
+            filled = np.empty(rows, np.int64)
             for i in range(g * C * slabs // groups, (g + 1) * C * slabs // groups):
                 c = i // slabs
-                _filter_slab(flat[c], (i - c * slabs) * SLAB, tz, zero, slab)
+                _filter_slab(flat[c], z0, z1, (i - c * slabs) * SLAB, tz, zero, slab, filled)
 
 
 @allocating
@@ -274,14 +297,21 @@ def smooth_gaussian(
     tail: tuple[float, float] = (0.0, 1.0),
 ) -> Tensor:
     """The field, smoothed in place by a Gaussian; see the reference."""
+    tz, ty, tx = field_taps(field, sigma, boundary, truncate, tail)
+    whole, zero = target(field), boundary == "zero"
+    filter_planes(whole, ty, tx, zero)
+    filter_along_z(whole, 0, field.shape[1], tz, zero)
+    return field
+
+
+def field_taps(field: Tensor, sigma: Sequence[float], boundary: str, truncate: float, tail: tuple[float, float]) -> Any:
+    """The taps along z, y and x of a field (C, D, H, W)."""
     if boundary not in ("nearest", "zero"):
         raise ValueError(f"unknown boundary {boundary!r}; use 'nearest' or 'zero'")
-    taps: Any = tuple(
+    return tuple(
         np.asarray(gaussian_kernel(s, truncate, tail), np.float32) if s > 0 and n > 1 else IDENTITY
         for s, n in zip(sigma, field.shape[1:], strict=True)
     )
-    _gaussian(target(field), taps, boundary == "zero")
-    return field
 
 
 @exclusive

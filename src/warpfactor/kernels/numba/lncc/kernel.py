@@ -15,6 +15,10 @@ Box windows are running sums along all axes (small ones along x are not), so the
 the gradient itself is as large as the image: it first holds dM/du and is then multiplied in place. Planes around a
 block are interpolated without their derivatives, by another loop, which may round differently in the last bit.
 
+A running sum depends on where it began, in its last bits. Along z the sums are therefore taken anew in every FRESH-th
+plane of the image, from the planes in the ring. What a plane gets then depends on the planes around it and not on where
+its block, or the part of the planes that is computed (planes.py), begins.
+
 Outside the span of a row (spans.py) nothing is computed, and all maps are zero.
 
 Indices: plane z and row y enter; zc = z - rz and yc = y - ry have complete windows; zo = z - 2 rz and yo = y - 2 ry
@@ -46,6 +50,7 @@ from warpfactor.kernels.numba.lncc.sums import (
 from warpfactor.kernels.numba.windows import window_rows
 
 MISSING, ZERO = np.float32(np.nan), np.float32(0.0)
+FRESH = 16  # planes
 
 
 @serial
@@ -101,13 +106,13 @@ def _line_buffers(D, W, rx):  # type: ignore[no-untyped-def]
 
 
 @serial
-def _sample_seams(images, want, grad, spans, seams, listed, sampling, start, stop):  # type: ignore[no-untyped-def]
-    """Interpolate the rows of seams, `listed`, in all planes: numbers `start` to `stop` if counted plane by plane."""
+def _sample_seams(images, want, grad, spans, seams, listed, sampling, plane, start, stop):  # type: ignore[no-untyped-def]
+    """Interpolate the rows of seams, `listed`: numbers `start` to `stop` if counted plane by plane from `plane` on."""
     _, moving, u, A, B, fmask, mmask = images
     seam_values, numbers = seams
     _, weight, buffers = sampling
     for k in range(start, stop):
-        z, y = k // listed.size, listed[k % listed.size]
+        z, y = plane + k // listed.size, listed[k % listed.size]
         x0, x1 = span_of(spans, z, y)
         if want:
             clear_outside(grad[:, z], y, x0, x1)
@@ -121,7 +126,7 @@ def _enter(images, window, z, y, own, sampling, warped, sums, i, first, grad, sp
     """Interpolate row (z, y), with its derivatives if it is the block's `own`, and update the window sums along z.
 
     Rows of seams have been interpolated already. Row i of the rings belongs to row y. It is cleared when plane
-    `first`, the first one of the block, enters; the ring of warped values also for the K - 1 planes after it.
+    `first`, the first one that enters, does so; the ring of warped values also for the K - 1 planes after it.
     """
     F, moving, u, A, B, fmask, mmask = images
     _, taps, _, (box, _, _, _, _) = window
@@ -144,11 +149,13 @@ def _enter(images, window, z, y, own, sampling, warped, sums, i, first, grad, sp
             row, on = near[0, a0:a1], weight[a0:a1]
             sample_row(moving, u, A, B, fmask, mmask, z, y, a0, own, MISSING, row, on, buffers, grad)
         line = warped[z % K, i]
-        if box:
+        if box & (z % FRESH != 0):
             replace_products(sums[i], line, near[0], F, z, z - K, y, c0, c1)
         else:
             _copy(near[0], line, c0, c1)
-    if not box:
+    if box & (z % FRESH == 0):
+        _fill_all(sums[i], 0.0)
+    if (not box) | (z % FRESH == 0):
         weight_products(sums[i], warped, i, F, z, first, y, taps[0], hull_z[0], hull_z[1])
 
 
@@ -181,12 +188,13 @@ def _add_maps(window, z, maps, ring, sums, i, first, c0, c1, x0, x1, hull_z):  #
     """
     _, taps, _, (box, _, _, _, _) = window
     line = ring[z % ring.shape[0], i]
-    if z == first:
+    fresh = (z - ring.shape[0] // 2) % FRESH == 0  # as the plane that leaves now is one
+    if (z == first) | (box & fresh):
         _fill_all(sums[i], 0.0)
     if z < first + ring.shape[0]:
         _fill_all(line, ZERO)
     _fill_around(maps, ZERO, c0, c1, x0, x1)
-    if box:
+    if box & (not fresh):
         replace_maps(sums[i], line, maps, c0, c1)
     else:
         for q in range(MAPS):
@@ -209,9 +217,18 @@ def _leave(images, window, z, y, lines, row, rho, force, grad, spans):  # type: 
     multiply_row(force, grad, z, y, x0, x1)
 
 
+@inline
+def first_fresh(z):  # type: ignore[no-untyped-def]
+    """The last plane up to z at which sums are taken anew."""
+    return z // FRESH * FRESH
+
+
 @serial
-def _block(images, window, grad, rings, buffers, spans, block, seams):  # type: ignore[no-untyped-def]
-    """Total and count over one block, and its part of the gradient."""
+def _block(images, window, grad, rings, buffers, spans, block, seams, own_planes, parts):  # type: ignore[no-untyped-def]
+    """Totals and counts, parts[0, z] and parts[1, z], of the planes of a block, and its part of the gradient.
+
+    Of the planes of the block those are computed for which own_planes[0] <= z < own_planes[1].
+    """
     D, H, _ = images[0].shape
     (rz, ry, rx), taps, _, (box, _, exact, symmetric, want) = window
     warped, product_sums, maps_ring, map_sums, ratios = rings
@@ -221,17 +238,22 @@ def _block(images, window, grad, rings, buffers, spans, block, seams):  # type: 
     top, bottom = widened(y0, y1, reach * ry, H)  # rows that are interpolated
     upper, lower = widened(y0, y1, (reach - 1) * ry, H)  # rows that are correlated
     front, back = widened(z0, z1, (reach - 1) * rz, D)  # planes that are correlated
-    first, end = max(0, z0 - reach * rz), z1 + reach * rz
+    first, end = max(0, z0 - reach * rz), z1 + reach * rz  # planes that are interpolated
+    begin, stop = max(z0, own_planes[0]), min(z1, own_planes[1])
+    if begin >= stop:
+        return
+    fresh = first_fresh(begin)
+    if fresh > z0:  # what lies before has no part in the sums from here on
+        first, front = max(first, fresh - 2 * rz), max(front, fresh - (reach - 1) * rz)
+    end, back = min(end, stop + reach * rz), min(back, stop + (reach - 1) * rz)
     sampling, lines, maps, spare, ends = buffers
     last = min(end, D)
     low, high = ends[0], ends[1]
     plane_hulls(spans, first, last, top, bottom, low, high)
     K = warped.shape[0]
-    total = 0.0
-    count = 0.0
     for z in range(first, end):
         zc, zo = z - rz, z - 2 * rz
-        correlates, leaves = (zc >= front) & (zc < back), follows & (zo >= z0) & (zo < z1)
+        correlates, leaves = (zc >= front) & (zc < back), follows & (zo >= begin) & (zo < stop)
         hull_z = _window_hull(low, high, first, last, z - 2 * rz, z)
         hull_c = _window_hull(low, high, first, last, z - 3 * rz, zc)
         _fill(lines[0], 0.0, hull_z[0], hull_z[1] + 2 * rx)
@@ -263,10 +285,10 @@ def _block(images, window, grad, rings, buffers, spans, block, seams):  # type: 
                 x0, x1 = span_of(spans, zc, yc) if correlates else (0, 0)
                 if x0 < x1:
                     rho = ratios[zc % ratios.shape[0], i] if follows & symmetric else spare
-                    own = _contains(block, zc, yc)
+                    own = _contains((begin, stop, y0, y1), zc, yc)
                     t, c = _correlate(images, window, zc, yc, own, lines, maps, rho, warped[zc % K, i], grad, x0, x1)
-                    total += t
-                    count += c
+                    parts[0, zc] += t
+                    parts[1, zc] += c
                 if follows:
                     c0, c1 = hull(x0, x1, span_of(spans, zc - K, yc))
                     _add_maps(window, zc, maps, maps_ring, map_sums, i, front, c0, c1, x0, x1, hull_c)
@@ -277,7 +299,6 @@ def _block(images, window, grad, rings, buffers, spans, block, seams):  # type: 
                     i = yo - top
                     rho = ratios[zo % ratios.shape[0], i]
                     _leave(images, window, zo, yo, lines, warped[zo % K, i], rho, spare, grad, spans)
-    return total, count
 
 
 @inline
@@ -296,20 +317,22 @@ def _window_hull(low, high, first, last, start, stop):  # type: ignore[no-untype
 
 
 @parallel
-def _lncc(F, moving, u, A, fmask, mmask, radius, taps, flat, flags, grad, buffers, division):  # type: ignore[no-untyped-def]
+def lncc_of_planes(F, moving, u, A, fmask, mmask, radius, taps, flat, flags, grad, buffers, division, z0, z1):  # type: ignore[no-untyped-def]
+    """(blocks, 2, D): totals and counts of planes z0 <= z < z1 of every block, and their part of the gradient."""
     B = A.astype(np.float32)
     warped, product_sums, maps, map_sums, ratios, seam_values = buffers
     spans, blocks, numbers, listed = division
     flat_image, shape, stride = moving
     count, workers = blocks.shape[0], warped.shape[0]
-    parts = np.zeros((2, count))
-    shared = F.shape[0] * listed.size  # rows that two blocks need
+    parts = np.zeros((count, 2, F.shape[0]))
+    plane, last = max(0, first_fresh(z0) - 2 * radius[0]), min(F.shape[0], z1 + 2 * radius[0])
+    shared = (last - plane) * listed.size  # rows that two blocks need
     if shared > 0:
         for w in prange(workers):
             images = F, (flat_image, shape, stride), u, A, B, fmask, mmask
             start, stop = shared * w // workers, shared * (w + 1) // workers
             sampling = _sampling_buffers(F.shape[2])
-            _sample_seams(images, flags[4], grad, spans, (seam_values, numbers), listed, sampling, start, stop)
+            _sample_seams(images, flags[4], grad, spans, (seam_values, numbers), listed, sampling, plane, start, stop)
     for w in prange(workers):
         images = F, (flat_image, shape, stride), u, A, B, fmask, mmask
         window = radius, taps, flat, flags
@@ -317,15 +340,8 @@ def _lncc(F, moving, u, A, fmask, mmask, radius, taps, flat, flags, grad, buffer
         lines = _line_buffers(F.shape[0], F.shape[2], radius[2])
         for k in range(w, count, workers):
             block = blocks[k, 0], blocks[k, 1], blocks[k, 2], blocks[k, 3]
-            t, c = _block(images, window, grad, rings, lines, spans, block, (seam_values, numbers))
-            parts[0, k] = t
-            parts[1, k] = c
-    total = 0.0
-    counted = 0.0
-    for k in range(count):
-        total += parts[0, k]
-        counted += parts[1, k]
-    return total, counted
+            _block(images, window, grad, rings, lines, spans, block, (seam_values, numbers), (z0, z1), parts[k])
+    return parts
 
 
 @exclusive
@@ -347,24 +363,31 @@ def lncc(
     plan: object | None = None,
 ) -> tuple[float, float]:
     """Sum of 1 - LNCC over the windows that count, and their number; see the reference."""
+    made = checked_plan(plan, tuple(fixed.shape), radius, window)
+    images = pair_arrays(fixed, moving, displacement, matrix, fixed_mask, moving_mask)
+    flags = (window == "box", squared, exact, symmetric, gradient is not None)
+    grad = gradient_array(gradient, fixed.shape)
+    return lncc_total(lncc_of_planes(*images, *lncc_arguments(made, flat, flags, grad), 0, fixed.shape[0]))
+
+
+def lncc_total(parts: Any) -> tuple[float, float]:
+    """Total and count from those of the planes of every block; they are added in a fixed order."""
+    total, count = parts.sum(axis=2).sum(axis=0)
+    return float(total), float(count)
+
+
+def lncc_arguments(made: Plan, flat: tuple[float, float], flags: Any, grad: Any) -> Any:
+    """What the kernel takes besides the images. The taps of a box are ones."""
+    spans, blocks, seams = made.division
+    taps = tuple(np.ones(2 * r + 1) if flags[0] else gaussian_taps(r) for r in made.reach)
+    division = (spans, blocks, seams, np.flatnonzero(seams >= 0))
+    return made.reach, taps, flat, flags, grad, tuple(made.buffers), division
+
+
+def checked_plan(plan: object | None, shape: tuple[int, ...], radius: Any, window: str) -> Plan:
+    """The plan, if it was made for this shape and window; a new one if it is None."""
     if window not in ("box", "gaussian"):
         raise ValueError(f"unknown window {window!r}; use 'box' or 'gaussian'")
-    made = _checked(plan, tuple(fixed.shape), radius, window)
-    spans, blocks, seams = made.division
-    return _lncc(
-        *pair_arrays(fixed, moving, displacement, matrix, fixed_mask, moving_mask),
-        made.reach,
-        tuple(gaussian_taps(r) for r in made.reach),
-        flat,
-        (window == "box", squared, exact, symmetric, gradient is not None),
-        gradient_array(gradient, fixed.shape),
-        tuple(made.buffers),
-        (spans, blocks, seams, np.flatnonzero(seams >= 0)),
-    )
-
-
-def _checked(plan: object | None, shape: tuple[int, ...], radius: Any, window: str) -> Plan:
-    """The plan, if it was made for this shape and window; a new one if it is None."""
     if plan is None:
         return whole_plan(shape, radius, window)
     if not isinstance(plan, Plan):

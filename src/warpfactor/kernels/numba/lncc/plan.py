@@ -76,12 +76,19 @@ def lncc_plans(
     fixed: Tensor, mask: Tensor | None, *, radius: Sequence[int], window: str, exact: bool, floors: Sequence[float]
 ) -> tuple[Plan, ...]:
     """One plan for `lncc` per channel of a fixed image; see the reference."""
+    divisions = lncc_divisions(fixed, mask, radius=radius, exact=exact, floors=floors)
+    return make_plans(divisions, tuple(fixed.shape[1:]), radius, window)
+
+
+def lncc_divisions(
+    fixed: Tensor, mask: Tensor | None, *, radius: Sequence[int], exact: bool, floors: Sequence[float]
+) -> list[Division]:
+    """One division per channel of a fixed image."""
     shape = tuple(fixed.shape[1:])
-    divisions = [
+    return [
         divide(contrast_spans(channel, mask, radius=radius, floor=floor), shape, radius, exact=exact)
         for channel, floor in zip(fixed, floors, strict=True)
     ]
-    return make_plans(divisions, shape, radius, window)
 
 
 def whole_plan(shape: Sequence[int], radius: Sequence[int], window: str) -> Plan:

@@ -1,0 +1,40 @@
+"""The option --ranks, and processes that torchrun started."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from warpfactor.errors import InputError
+
+if TYPE_CHECKING:
+    from warpfactor.ranks.crew import Ranks
+
+
+def _share(context: typer.Context, count: int | None) -> int | Ranks:
+    """Who shares the command; a process that torchrun started besides the first one helps that one, and ends."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:  # as torch.distributed asks; importing that takes a second
+        return 1 if count is None else count
+    if count is not None:
+        raise InputError(f"torchrun says how many ranks there are; leave --ranks {count} out.")
+    from warpfactor.ranks.crew import Ranks
+
+    ranks = context.with_resource(Ranks.torchrun())
+    if ranks.is_first:
+        return ranks
+    ranks.follow()
+    raise typer.Exit
+
+
+RankCount = Annotated[
+    int | None,  # the callback makes Ranks of it where torchrun started the command
+    typer.Option(
+        "--ranks",
+        metavar="COUNT",
+        help="Share the deformable stage among so many processes of this machine; the result is the same to the last "
+        "bit. For several machines start the command by torchrun.",
+        callback=_share,
+    ),
+]
