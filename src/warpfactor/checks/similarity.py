@@ -136,7 +136,7 @@ def _searched(case: Case) -> bool:
 
 
 def _beyond_chance(affine: Similarity, chance: Similarity) -> bool:
-    return grade(affine.information / max(chance.information, 1e-9), "over_chance", low_is_bad=True) == GREEN
+    return grade(affine.information / max(chance.information, 1e-9), "affine_chance", low_is_bad=True) == GREEN
 
 
 class _Moved(NamedTuple):
