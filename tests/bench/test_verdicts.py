@@ -72,5 +72,5 @@ def test_records_are_read_back_and_damage_is_named(tmp_path):
 
 
 def test_wrong_options_are_a_sentence(tmp_path):
-    assert "give a number and a count" in run("bench", "verdicts", "-o", tmp_path, "--part", "3/2").stderr
-    assert "is not a folder" in run("bench", "verdicts", "-o", tmp_path, "--data", tmp_path / "none").stderr
+    assert "give a number and a count" in run("bench", "verdicts", "-o", tmp_path, "--part", "3/2", code=2).stderr
+    assert "is not a folder" in run("bench", "verdicts", "-o", tmp_path, "--data", tmp_path / "none", code=2).stderr

@@ -32,6 +32,7 @@ PERFECT = 0.01  # correlation cost below which a warp cannot improve anything
 TAIL = 5  # the last fifth of the steps of a level
 FEWEST_VOXELS = 80  # assumed size of an object, at least, for landmarks: an error of two voxels is never large
 WARP_COUNTS = 0.2  # relative decrease of the cost above which a warp must be seen in the images
+QUARTER = 0.25  # of a voxel: the least that counts as the usual error of landmarks
 LITTLE_ROOM = 0.05  # below a perfect overlap of labels, in which no improvement is asked for
 LEAST_FALL = 0.02  # decrease of a correlation cost at the last level below which nobody need wait for its end
 LEVEL_COUNTS = 0.05  # share of the whole decrease of the cost above which the last level must have settled
@@ -304,7 +305,7 @@ def _scores(case: Case, object_mm: float) -> Iterator[Check]:
         yield _labels(labels, warped=case.warp is not None)
     if landmarks.get("after_mm"):
         size = max(object_mm, FEWEST_VOXELS * max(case.fixed_grid.spacing_mm[-case.fixed_grid.ndim :]))
-        yield _landmarks(landmarks, size)
+        yield _landmarks(landmarks, size, min(case.fixed_grid.spacing_mm[-case.fixed_grid.ndim :]))
 
 
 def _labels(labels: Mapping[str, Any], *, warped: bool) -> Check:
@@ -324,7 +325,7 @@ def _labels(labels: Mapping[str, Any], *, warped: bool) -> Check:
     return _scored("labels", levels, facts)
 
 
-def _landmarks(landmarks: Mapping[str, Any], size_mm: float) -> Check:
+def _landmarks(landmarks: Mapping[str, Any], size_mm: float, voxel_mm: float) -> Check:
     before, after = landmarks["before_mm"]["mean"], landmarks["after_mm"]["mean"]
     further, count = landmarks.get("further", 0), landmarks.get("count", 1)
     levels = {
@@ -332,12 +333,15 @@ def _landmarks(landmarks: Mapping[str, Any], size_mm: float) -> Check:
         "far": grade(after / size_mm, "landmarks_far"),
         "further": grade(further / max(count, 1), "landmarks_further"),
     }
-    if landmarks["after_mm"].get("max") is not None:
-        levels["worst"] = grade(landmarks["after_mm"]["max"] / size_mm, "landmarks_worst")
+    most, middle = landmarks["after_mm"].get("max"), landmarks["after_mm"].get("median")
+    if most is not None:
+        usual = max(middle or 0.0, QUARTER * voxel_mm)
+        alone = grade(most / usual, "landmarks_alone") if middle is not None else GREEN
+        levels["worst"] = worst([grade(most / size_mm, "landmarks_worst"), alone])
     facts = {
         "before_mm": before,
         "after_mm": after,
-        "max_mm": landmarks["after_mm"].get("max"),
+        "max_mm": most,
         "share_of_size": after / size_mm,
         "further": further,
         "count": count,

@@ -45,6 +45,7 @@ QUIET = 1e-3  # variance of constant windows, relative to that of the image
 SHIFT = 0.1  # of the object's size: images that are as similar after this shift are not aligned
 NEAR_SHIFT, NEAR_DEGREES = 0.04, 6.0  # motions that must make aligned images less similar
 LEAST_PART = 0.03  # of the voxels of the object; smaller parts are not judged by themselves
+NAMES = ("coverage", "information", "correlation")
 FEWEST = 50  # voxels that are needed for a comparison
 ONE_CONTRAST = ("lncc", "ncc", "mse")
 SEARCH_TOLERANCE = 1e-3  # relative decrease of the cost that ends a search; only a far better affine counts
@@ -135,7 +136,7 @@ def _searched(case: Case) -> bool:
 
 
 def _beyond_chance(affine: Similarity, chance: Similarity) -> bool:
-    return grade(affine.information / max(chance.information, 1e-9), "over_chance", low_is_bad=True) == GREEN
+    return grade(affine.information / max(chance.information, 1e-9), "affine_chance", low_is_bad=True) == GREEN
 
 
 class _Moved(NamedTuple):
@@ -169,9 +170,10 @@ class _Comparison:
             (float(there[part].mean()), float(torch.stack([each[part].mean() for each in maps]).mean()))
             for part in self._parts(moved.counts)
         )
-        means = [float(np.mean([getattr(f, name) for f in found])) for name in ("coverage", "information")]
+        coverage, information = (float(np.mean([getattr(f, name) for f in found])) for name in NAMES[:2])
         shared = [each[self.where & other.counts] for each, other in zip(maps, shifted, strict=True)]
-        return Similarity(*means, float(np.mean([float(each.mean()) if len(each) else 0.0 for each in shared]))), parts
+        correlation = float(np.mean([float(each.mean()) if len(each) else 0.0 for each in shared]))
+        return Similarity(coverage, information, correlation), parts
 
     def near(self, moved: _Moved) -> Similarity:
         """The most that small shifts and turns reach, of each figure."""
@@ -181,8 +183,7 @@ class _Comparison:
             for s in (-step, step)
         ]
         found += [self.compare(self._turned(moved, turn), correlate=True) for turn in self._turns()]
-        names = ("coverage", "information", "correlation")
-        return Similarity(*(max(getattr(each, name) for each in found) for name in names))
+        return Similarity(*(max(getattr(each, name) for each in found) for name in NAMES))
 
     def _steps(self, share: float) -> list[tuple[int, int]]:
         """Axes, and a share of the length of the object along each in voxels."""

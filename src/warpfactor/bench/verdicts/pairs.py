@@ -41,13 +41,12 @@ HARD_SLICE = "slice 200"
 
 
 class Truth(Protocol):
-    """What tells whether a transform is right; `score` has no meaning across kinds.
+    """What tells whether a transform is right; `score` has no meaning across kinds."""
 
-    Attributes:
-        better: +1 if a high score is good, -1 if a low one is.
-    """
-
-    better: int
+    @property
+    def better(self) -> int:
+        """+1 if a high score is good, -1 if a low one is."""
+        ...
 
     def score(self, transform: Transform) -> float: ...
 

@@ -23,7 +23,7 @@ GOOD, FAILING, BETWEEN = "good", "failing", "between"
 GOOD_OVERLAP, FAILING_OVERLAP = 0.9, 0.78  # of the median Dice of the kind
 GOOD_ERROR, FAILING_ERROR = (1.6, 0.004), (2.5, 0.012)  # times the median landmark error, plus a share of the side
 GOOD_MAP, FAILING_MAP = 0.02, 0.04  # error against a known map, as a share of the side
-SPOILT_WAYS = {way.__name__ for way in SPOILT}
+NEVER_GOOD = {"half noise", "strong noise", *(way.__name__ for way in SPOILT)}
 KNOWN_MAP = "hard"  # the kind whose truth is a map
 Z = 1.959964  # of a 95 % interval
 
@@ -99,7 +99,7 @@ def _truth(record: TrialRecord, typical: float) -> str:
     else:
         good, failing = (times * typical + more for times, more in (GOOD_ERROR, FAILING_ERROR))
     loss = -score if record.better > 0 else score
-    if record.how in SPOILT_WAYS and loss < failing:  # harmless, but nobody would call it good
+    if record.how in NEVER_GOOD and loss < failing:  # harmless, but nobody would call it good
         return BETWEEN
     return GOOD if loss <= good else FAILING if loss >= failing else BETWEEN
 

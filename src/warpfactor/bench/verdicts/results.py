@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,10 +21,9 @@ from warpfactor.errors import WarpfactorError
 from warpfactor.geometry.grid import Matrix
 from warpfactor.geometry.image import Image
 from warpfactor.geometry.transform import Affine, Warp
-from warpfactor.recipebook.files import recipe
 from warpfactor.registration.case import case_of_result
 from warpfactor.registration.run import register
-from warpfactor.stages.linear.motion import about
+from warpfactor.stages.linear.motion import about, centre_of
 from warpfactor.stages.linear.starts import rotation
 
 REGISTERED, GIVEN_LANDMARKS = "registered", "landmarks given"
@@ -57,10 +56,15 @@ class MadeResult:
 
 def register_pair(pair: TrialPair, **options: Any) -> Case:
     """The case of the pair's registration, in one thread."""
-    chosen = options.pop("recipe", pair.recipe)
-    masks = {"fixed_mask": pair.fixed_mask, "moving_mask": pair.moving_mask}
-    images = {"fixed": options.pop("fixed", pair.fixed), "moving": options.pop("moving", pair.moving)}
-    return case_of_result(register(**images, **masks, recipe=chosen, threads=1, **options))
+    given: dict[str, Any] = {
+        "fixed": pair.fixed,
+        "moving": pair.moving,
+        "fixed_mask": pair.fixed_mask,
+        "moving_mask": pair.moving_mask,
+        "recipe": pair.recipe,
+        "threads": 1,
+    }
+    return case_of_result(register(**{**given, **options}))
 
 
 def draw_of(name: str) -> Draw:
@@ -94,7 +98,7 @@ def upside_down(pair: TrialPair, case: Case, draw: Draw, others: Sequence[tuple[
 
 def scaled(pair: TrialPair, case: Case, draw: Draw, others: Sequence[tuple[TrialPair, Case]]) -> Made:
     """The affine is scaled by 0.7 or 1.4."""
-    middle = middle_of(case)
+    middle = centre_of(case.fixed_grid)
     size = np.eye(3) * draw.choice((0.7, 1.4))
     if case.planar:
         size[2, 2] = 1.0
@@ -215,7 +219,7 @@ def registered_ways(pair: TrialPair, stranger: TrialPair | None) -> Iterator[tup
     def meant(truth: Truth | None) -> str:
         return "failing" if truth is None else ""
 
-    middle = _middle_of_grid(pair)
+    middle = centre_of(pair.fixed.grid)
     wrong = about(middle, rotation(np.array((0.0, 0.0, 1.0)), math.radians(draw.choice((90, 180)))), middle)
     yield "wrong start", lambda: made("wrong start", pair.truth, initial=wrong)
     yield "half noise", lambda: made("half noise", pair.truth, moving=half_noise(pair.moving, draw))
@@ -285,18 +289,10 @@ def smooth_field(case: Case, draw: Draw, *, points: int, share: float) -> Tensor
     return field
 
 
-def middle_of(case: Case) -> np.ndarray[Any, np.dtype[np.float64]]:
-    return case.fixed_grid.index_to_world((np.array([case.fixed_grid.shape]) - 1) / 2)[0]
-
-
-def _middle_of_grid(pair: TrialPair) -> np.ndarray[Any, np.dtype[np.float64]]:
-    return pair.fixed.grid.index_to_world((np.array([pair.fixed.grid.shape]) - 1) / 2)[0]
-
-
 def turn_of(case: Case, draw: Draw, degrees: float) -> Matrix:
     """A rotation about the middle of the fixed image, about one of the world's axes."""
     axis = np.array((0.0, 0.0, 1.0)) if case.planar else np.eye(3)[int(draw.integers(3))]
-    middle = middle_of(case)
+    middle = centre_of(case.fixed_grid)
     return about(middle, rotation(axis, math.radians(degrees * draw.choice((-1, 1)))), middle)
 
 
@@ -308,15 +304,7 @@ def _another(pair: TrialPair, others: Sequence[tuple[TrialPair, Case]], draw: Dr
 
 def _centre_map(one: Image, other: Image) -> Matrix:
     """Shift that puts the middle of one image on that of another."""
-    ends = [image.grid.index_to_world((np.array([image.grid.shape]) - 1) / 2)[0] for image in (one, other)]
+    ends = [centre_of(image.grid) for image in (one, other)]
     found = np.eye(4)
     found[:3, 3] = ends[1] - ends[0]
     return found
-
-
-def as_plain(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Facts of a check as JSON can hold them, without what is not a figure."""
-    return {name: value for name, value in facts.items() if isinstance(value, int | float | str | bool | list)}
-
-
-__all__ = ["REGISTERED", "SPOILT", "MadeResult", "as_plain", "recipe", "register_pair", "registered_ways", "results_of"]

@@ -124,6 +124,3 @@ def _figures(check: Check) -> Iterator[tuple[str, Any]]:
     for name, value in check.facts.items():
         if isinstance(value, int | float) and not isinstance(value, bool):
             yield name, value
-
-
-__all__ = ["read_records", "record_of", "run_trials", "trial_records"]
