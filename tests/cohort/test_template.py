@@ -17,7 +17,7 @@ from warpfactor.cohort.table.row import CohortRow
 from warpfactor.cohort.template import TemplateSettings
 from warpfactor.cohort.template.average import Averager, relative_change, sharpened, sharpness_per_mm
 from warpfactor.cohort.template.matrices import exponential, logarithm, mean_matrix, mirror, square_root
-from warpfactor.cohort.template.shape import MeanMap, mean_map
+from warpfactor.cohort.template.shape import MeanMap, mean_map, split
 from warpfactor.kernels import select
 
 OPS = select("cpu")
@@ -53,12 +53,24 @@ def test_undoing_the_mean_leaves_no_mean(generator):
     """Of maps that are the same but for opposite parts, nothing but these parts is left."""
     fields = [wf.phantom.phantom(SHAPE, displacement_vox=1.0, seed=k).displacement for k in (1, 2)]
     maps = [wf.Warp(fields[0] + sign * 0.3 * fields[1], GRID) for sign in (-1, 1)]
-    mean = mean_map(maps, GRID)
-    assert torch.allclose(mean.displacement, fields[0], atol=1e-5) and np.allclose(mean.matrix, np.eye(4))
+    mean = mean_map([split(each) for each in maps], GRID)
+    assert torch.allclose(mean.field, fields[0], atol=1e-5) and np.allclose(mean.matrix, np.eye(4))
     back = mean.back(OPS)
-    left = mean_map([wf.Chain((*back.parts, each)).to_warp(GRID) for each in maps], GRID)
+    left = mean_map([split(wf.Chain((*back.parts, each)).to_warp(GRID)) for each in maps], GRID)
     inside = (slice(None), slice(4, -4), slice(4, -4), slice(4, -4))
-    assert left.displacement[inside].abs().mean() < 0.1 * mean.displacement[inside].abs().mean()
+    assert left.field[inside].abs().mean() < 0.1 * mean.field[inside].abs().mean()
+
+
+def test_velocities_have_a_mean_whose_inverse_is_exact():
+    """Of one flow followed for different times, the mean is the flow for the mean time, and the way back is its own."""
+    flow = wf.Velocity(wf.phantom.phantom(SHAPE, displacement_vox=1.0, seed=1).displacement, GRID)
+    mean = mean_map([(np.eye(4), time * flow.field) for time in (0.5, 1.5)], GRID, flows=True)
+    assert torch.allclose(mean.field, flow.field, atol=1e-5)
+    back = mean.back(OPS)
+    there_and_back = wf.Chain((*back.parts, flow.warp())).to_warp(GRID).displacement
+    inside = (slice(None), slice(4, -4), slice(4, -4), slice(4, -4))
+    assert there_and_back[inside].abs().max() < 0.02
+    assert mean.shift_mm(torch.ones(SHAPE, dtype=torch.bool), OPS) > 0.3
 
 
 def test_a_mirrored_mean_is_symmetric():
@@ -67,7 +79,7 @@ def test_a_mirrored_mean_is_symmetric():
     shifted[0, 3] = 2.0
     both = MeanMap(shifted, field, GRID).mirrored(OPS)
     again = both.mirrored(OPS)
-    assert torch.allclose(both.displacement, again.displacement, atol=1e-4)
+    assert torch.allclose(both.field, again.field, atol=1e-4)
     assert np.allclose(both.matrix, np.eye(4), atol=1e-6), "a shift to one side is undone by its mirror image"
     assert np.allclose(mirror(GRID) @ mirror(GRID), np.eye(4))
 
@@ -104,13 +116,15 @@ def test_sharpening_sharpens_within_the_range(group):
 
 def test_labels_are_voted_for_however_many_fit_at_once(group, monkeypatch):
     averager = Averager(rows(group), lambda _: wf.Affine(), GRID, OPS)
-    whole, share = averager.labels()
+    shares = {}
+    whole, share = averager.labels(lambda label, each: shares.setdefault(label, each.data[0]))
     monkeypatch.setattr("warpfactor.cohort.template.average._COUNT_BYTES", 1)
     again, _ = averager.labels()
     assert torch.equal(whole.data, again.data)
     maps = torch.stack([wf.read_labels(group / f"{name}_labels.nii.gz").data[0] for name in NAMES])
     assert torch.allclose(share.data[0], (maps == whole.data).float().mean(0))
-    assert averager.mask() is None
+    assert all(torch.allclose(part, (maps == label).float().mean(0)) for label, part in shares.items())
+    assert set(shares) == set(maps.unique().tolist()) and averager.mask() is None
 
 
 @pytest.fixture(scope="module")
@@ -122,6 +136,7 @@ def built(group, tmp_path_factory):
         monkeypatch.setattr("warpfactor.show.report.align", lambda *_: None)
         out = tmp_path_factory.mktemp("built") / "out"
         options = ("--iterations", 2, "--tolerance", 0, "--labels", group / "{name}_labels.nii.gz", *QUICK_OPTIONS)
+        options = (*options, "--probabilities")
         done = run("template", *(group / f"{name}.nii.gz" for name in NAMES), "-o", out, *options)
         return out, engine.done, done
 
@@ -136,6 +151,8 @@ def test_a_template_from_files_to_page(built, group):
     assert set(records[2]["distances_mm"]) == set(NAMES)
     assert not list(out.glob("iterations/*/sub*/1Warp.nii.gz")), "large files of iterations are removed"
     assert all((out / "subjects" / name / "1Warp.nii.gz").is_file() for name in NAMES)
+    labels = {int(label) for label in wf.read_labels(group / "sub0_labels.nii.gz").data.unique() if label}
+    assert labels <= {int(path.name[:-7]) for path in (out / "template_labels_probabilities").iterdir()}
     page = (out / "template.html").read_text(encoding="utf-8")
     assert page.count("data:image/png") == 3 and "Iteration 2" in page
 

@@ -215,11 +215,13 @@ def main() -> None:
     study = Study(members, given.output, given.iterations, given.recipe, EngineSettings(workers=given.workers))
     wanted = study.common()
     found: dict[str, Any] = {"images": len(members), "labels": len(wanted)}
-    for name, part in (
-        ("template", lambda: through_template(study, wanted)),
-        ("leave one out", lambda: leave_one_out(study, wanted)),
-        *([("ants", lambda: ants_template(study))] if given.ants else []),
-    ):
+    parts: dict[str, Callable[[], dict[str, Any]]] = {
+        "template": lambda: through_template(study, wanted),
+        "leave one out": lambda: leave_one_out(study, wanted),
+    }
+    if given.ants:
+        parts["ants"] = lambda: ants_template(study)
+    for name, part in parts.items():
         found[name] = part()
         _say(json.dumps({name: found[name]}, indent=1))
     (given.output / "groups.json").write_text(json_text(found), encoding="utf-8")
