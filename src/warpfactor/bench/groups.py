@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import resource
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ import torch
 from torch import Tensor
 
 import warpfactor as wf
+from warpfactor.bench.run.meter import measured
 from warpfactor.cohort import EngineSettings, JobOptions
 from warpfactor.cohort.atlas.fusion import FUSIONS
 from warpfactor.cohort.template import TemplateSettings
@@ -134,7 +134,8 @@ def through_template(study: Study, wanted: Sequence[int]) -> dict[str, Any]:
             engine=study.engine,
         )
 
-    found, seconds = timed(lambda: make(table, place))
+    with measured() as used:
+        found = make(table, place)
     again = make(list(reversed(table)), study.folder / "template_reversed")
     return {
         "pairs": all_pairs(_warped(place / "subjects", study.members), wanted),
@@ -142,7 +143,7 @@ def through_template(study: Study, wanted: Sequence[int]) -> dict[str, Any]:
         "change": [record.change for record in found.iterations],
         "mean shift mm": [record.shift_mm for record in found.iterations],
         "largest difference with the images in reverse order": float((again.image.data - found.image.data).abs().max()),
-        "processor seconds": seconds,
+        "processor seconds": used.cpu_s,
     }
 
 
@@ -153,17 +154,11 @@ def ants_template(study: Study) -> dict[str, Any]:
     from warpfactor.cohort.template.average import sharpness_per_mm
 
     images = [ants.image_read(str(member.image)) for member in study.members]
-    found, seconds = timed(lambda: ants.build_template(image_list=images, iterations=study.iterations))
+    with measured() as used:
+        found = ants.build_template(image_list=images, iterations=study.iterations)
     ants.image_write(found, str(study.folder / "ants_template.nii.gz"))
     made = wf.read_image(study.folder / "ants_template.nii.gz")
-    return {"processor seconds": seconds, "sharpness": sharpness_per_mm(made)}
-
-
-def timed(work: Callable[[], Any]) -> tuple[Any, float]:
-    """What a function returns, and the processor time of this process and of children that have ended."""
-    before = _processor_seconds()
-    found = work()
-    return found, _processor_seconds() - before
+    return {"processor seconds": used.cpu_s, "sharpness": sharpness_per_mm(made)}
 
 
 def mean_dice(first: Tensor, second: Tensor, wanted: Sequence[int]) -> float:
@@ -185,11 +180,6 @@ def _warped(folder: Path, members: Sequence[Member]) -> dict[str, Tensor]:
 def _matching(pattern: str) -> list[Path]:
     path = Path(pattern)
     return sorted(path.parent.glob(path.name))
-
-
-def _processor_seconds() -> float:
-    uses = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(use.ru_utime + use.ru_stime for use in uses)
 
 
 def _say(text: str) -> None:
