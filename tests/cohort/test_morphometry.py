@@ -41,8 +41,8 @@ def study(tmp_path_factory):
         place = folder / "group" / "subjects" / name
         if number:
             shutil.copytree(folder / "group" / "subjects" / NAMES[0], place)
-        own = wf.phantom.phantom(SHAPE, displacement_vox=0.4, seed=number).displacement
-        warp = wf.Warp(own + shrinking(0.15 if number % 2 else 0.0), GRID)
+        own = wf.phantom.phantom(SHAPE, displacement_vox=0.2, seed=number).displacement
+        warp = wf.Warp(own + shrinking(0.2 if number % 2 else 0.0), GRID)
         wf.write_transform(warp, place / "1Warp.nii.gz", force=True)
         lines.append(f"{name},{('well', 'ill')[number % 2]},{50 + 3 * number + number % 3},{'mf'[number // 3 % 2]}")
     (folder / "people.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -76,16 +76,16 @@ def header_shape(path: Path) -> tuple[int, ...] | None:
     return None if path.is_dir() else find_format(path).read_header(path).shape
 
 
-def _shape(path: Path) -> tuple[int, ...] | None:
-    """As `header_shape`, but None for a file that cannot be read, which is another problem."""
+def known_shape(path: Path) -> tuple[int, ...] | None:
+    """As `header_shape`, but None for a file that is missing or cannot be read, which is another problem."""
     try:
-        return header_shape(path)
+        return header_shape(path) if path.exists() else None
     except WarpfactorError:
         return None
 
 
 def _dimensions(row: CohortRow) -> Iterator[str]:
-    fixed, moving = (_shape(side[0]) if side[0].exists() else None for side in (row.fixed, row.moving))
+    fixed, moving = (known_shape(side[0]) for side in (row.fixed, row.moving))
     if fixed is not None and moving is not None and len(fixed) != len(moving):
         yield f"{row.fixed[0]} is {len(fixed)}-D and the moving image {len(moving)}-D; save both in the same way."
 

@@ -28,7 +28,7 @@ from warpfactor.cohort.table.template import Template
 from warpfactor.cohort.template.average import Averager, Place, relative_change, sharpened, sharpness_per_mm
 from warpfactor.cohort.template.iteration import IMAGE, TemplateIteration, key_of, read_iteration
 from warpfactor.cohort.template.matrices import mean_matrix, mirror, square_root
-from warpfactor.cohort.template.people import FEWEST, gather_people, in_order
+from warpfactor.cohort.template.people import FEWEST, dimension_problems, gather_people, in_order
 from warpfactor.cohort.template.settings import TemplateSettings
 from warpfactor.cohort.template.shape import mean_map, split
 from warpfactor.errors import InputError
@@ -130,6 +130,7 @@ def _checked(
     problems = [*found.problems, *settings.problems()]
     if found.rows:
         problems += row_problems(found.rows, recipe, overrides)
+        problems += dimension_problems(found.rows, settings.start)
     if not problems and not all(row_recipe(row, recipe, overrides).linear for row in found.rows):
         problems.append("A template needs a recipe with a linear stage, to begin with everybody in one place.")
     refuse([*problems, *engine_problems(engine), *folder_problems(output)])

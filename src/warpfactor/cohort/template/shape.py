@@ -1,7 +1,7 @@
 """The mean shape of a group: the mean of the maps from a template to people, and its inverse.
 
-Warps of the velocity model have a mean whose inverse is exact, that of their velocities; of others displacements are
-averaged, which is the same to the first order.
+Warps of the velocity model have a mean that is the flow of their mean velocity, and its inverse is the flow back; of
+others displacements are averaged, which is the same to the first order.
 """
 
 from __future__ import annotations
