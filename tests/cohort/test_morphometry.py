@@ -110,7 +110,7 @@ def test_the_command_finds_the_region_that_is_smaller(study, tmp_path):
     assert {path.name for path in out.iterdir()} == names
     t, effect, q = (wf.read_image(out / f"{name}.nii.gz").data[0] for name in ("t", "effect", "q"))
     assert t[CENTRE] > 4 and q[CENTRE] < 0.05 and effect[CENTRE] > 0.15
-    mask = wf.read_mask(study / "mask.nii.gz").data[0] > 0
+    mask = wf.read_labels(study / "mask.nii.gz").data[0] > 0
     assert (t[~mask] == 0).all() and (q[~mask] == 1).all()
     entries = json.loads((out / "morphometry.json").read_text())
     assert entries["significant_voxels"]["larger"] == int(((q < 0.05) & (t > 0)).sum()) > 0
