@@ -134,7 +134,7 @@ def built(group, tmp_path_factory):
     pytest.importorskip("distributed", reason="the extra `cohort` is not installed")
     with pytest.MonkeyPatch.context() as monkeypatch:
         engine = use_serial(monkeypatch)
-        monkeypatch.setattr("warpfactor.show.report.align", lambda *_: None)
+        monkeypatch.setattr("warpfactor.checks.examine.align", lambda *_: None)
         out = tmp_path_factory.mktemp("built") / "out"
         options = ("--iterations", 2, "--tolerance", 0, "--labels", group / "{name}_labels.nii.gz", *QUICK_OPTIONS)
         options = (*options, "--probabilities")
