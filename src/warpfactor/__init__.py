@@ -69,6 +69,7 @@ _MODULES = {
     "io": "io",
     "kernels": "kernels",
     "measure": "measure",
+    "morphometry": "cohort.morphometry",
     "optim": "optim",
     "phantom": "phantom",
     "plot": "show.plot",
@@ -80,7 +81,7 @@ _MODULES = {
 if TYPE_CHECKING:
     from warpfactor import cohort, io, kernels, measure, optim, phantom
     from warpfactor import measure as quality
-    from warpfactor.cohort import template
+    from warpfactor.cohort import morphometry, template
     from warpfactor.errors import (
         Cancelled,
         FileError,
@@ -161,6 +162,7 @@ __all__ = [
     "mean_velocity",
     "mean_warp",
     "measure",
+    "morphometry",
     "optim",
     "phantom",
     "plot",

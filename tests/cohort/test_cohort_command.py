@@ -13,7 +13,7 @@ pytest.importorskip("distributed", reason="the extra `cohort` is not installed")
 
 @pytest.fixture(autouse=True)
 def serial(monkeypatch):
-    monkeypatch.setattr("warpfactor.show.report.align", lambda *_: None)
+    monkeypatch.setattr("warpfactor.checks.examine.align", lambda *_: None)
     return use_serial(monkeypatch)
 
 

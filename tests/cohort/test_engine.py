@@ -31,7 +31,7 @@ def kill_workers_of(cluster, folder):
 
 def test_killed_workers_lose_nothing_and_results_stay_the_same(people, tmp_path, monkeypatch):
     """Through the address of a scheduler, which stands for any cluster; the reference is made in this process."""
-    monkeypatch.setattr("warpfactor.show.report.align", lambda *_: None)
+    monkeypatch.setattr("warpfactor.checks.examine.align", lambda *_: None)
     with dask_engine.open_engine(EngineSettings(workers=1), need_bytes=1, jobs=9) as engine:
         cluster = engine._cluster
         killer = threading.Thread(target=kill_workers_of, args=(cluster, tmp_path / "out"))

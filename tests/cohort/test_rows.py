@@ -93,7 +93,7 @@ def test_everything_wrong_is_told_at_once_before_any_work(people, tmp_path):
         "The name '../s6' cannot be that of a folder",
         "The names s1 and S1 are one folder",
         "wrong.csv, line 58: the file of moving",
-        "line 6: .*template.nii.gz is 3-D and .*flat.nii.gz is 2-D",
+        "line 6: .*template.nii.gz is 3-D and the moving image 2-D",
         "line 10: Unknown recipe 'brian'",
         "line 12: .*table.csv",
         "line 13: Unknown setting",
@@ -102,6 +102,18 @@ def test_everything_wrong_is_told_at_once_before_any_work(people, tmp_path):
     assert len(found) == len(wanted), found
     for text in wanted:
         assert any(re.search(text, problem) for problem in found), text
+
+
+def test_what_is_wrong_with_a_template_is_told_once_for_all_rows(people, tmp_path):
+    flat = tmp_path / "flat.nii.gz"
+    wf.write_image(wf.Image.from_array(wf.phantom.phantom((1, 32, 28)).fixed[0].numpy()), flat)
+    images = str(people / "sub?.nii.gz")
+    told = problems(images, tmp_path / "out", template=flat)
+    assert (
+        len(told) == 1 and "sub0.nii.gz and 2 more rows: " in told[0] and "is 2-D and the moving image 3-D" in told[0]
+    )
+    told = problems(images, tmp_path / "out", template=tmp_path / "gone.nii.gz")
+    assert len(told) == 1 and "gone.nii.gz, does not exist" in told[0]
 
 
 @pytest.mark.parametrize(

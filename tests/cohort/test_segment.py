@@ -84,7 +84,7 @@ def atlases(tmp_path_factory):
 
 def test_the_command_writes_labels_probabilities_and_volumes(atlases, tmp_path, monkeypatch):
     engine = use_serial(monkeypatch)
-    monkeypatch.setattr("warpfactor.show.report.align", lambda *_: None)
+    monkeypatch.setattr("warpfactor.checks.examine.align", lambda *_: None)
     image, out = atlases / "template.nii.gz", tmp_path / "out"
     line = ("segment", image, "--atlases", atlases / "atlases.csv", "-o", out, *QUICK_OPTIONS)
     assert "labels from 3 atlases, weighted fusion" in run(*line, "--probabilities").stdout

@@ -20,7 +20,7 @@ pytest.importorskip("distributed", reason="the extra `cohort` is not installed")
 
 @pytest.fixture
 def serial(monkeypatch):
-    monkeypatch.setattr("warpfactor.show.report.align", lambda *_: None)
+    monkeypatch.setattr("warpfactor.checks.examine.align", lambda *_: None)
     return use_serial(monkeypatch)
 
 
@@ -109,16 +109,45 @@ def test_a_row_that_fails_is_recorded_and_the_others_go_on(people, tmp_path, ser
     assert Store(tmp_path / "out").failure("p1") is None
 
 
-def test_a_full_disk_is_not_held_against_a_row(people, tmp_path, serial, monkeypatch):
-    def full(*_, **__):
-        raise wf.FileError("no room") from OSError(errno.ENOSPC, "No space left on device")
+def test_rows_that_find_the_disk_full_are_tried_again_after_the_others(people, tmp_path, serial, monkeypatch):
+    whole, tries, events = wf.Registration.save, [], []
+
+    def save(self, folder, **options):
+        tries.append(folder.name)
+        if len(tries) == 1 or folder.name == "p2":
+            raise wf.FileError("no room") from OSError(errno.ENOSPC, "No space left on device")
+        return whole(self, folder, **options)
 
     with monkeypatch.context() as patched:
-        patched.setattr("warpfactor.registration.result.Registration.save", full)
-        frame, _ = again(people, tmp_path / "out")
-        assert set(frame["reason"]) == {"no room"}
+        patched.setattr(wf.Registration, "save", save)
+        frame = wf.cohort.run(people / "table.csv", tmp_path / "out", overrides=QUICK, watch=events.append)
+    assert tries == ["p0", "p1", "p2", "p0", "p2"]
+    told = [(event.outcome.name, event.outcome.state, event.ended) for event in events[1:]]
+    assert told[:3] == [("p0", "postponed", 0), ("p1", "done", 1), ("p2", "postponed", 1)]
+    assert told[3:] == [("p0", "done", 2), ("p2", "failed", 3)]
+    assert list(frame["state"]) == ["done", "done", "failed"] and frame["reason"][2] == "The disk is full. no room"
     frame, why = again(people, tmp_path / "out")
-    assert why["p2"] == "new" and list(frame["state"]) == ["done"] * 3
+    assert why["p2"] == "new" and list(frame["state"]) == ["done"] * 3, "it is not held against the row"
+
+
+def test_a_disk_that_hides_that_it_is_full_is_looked_at(people, tmp_path, serial, monkeypatch):
+    """As ITK does when it writes a transform; even a lock may have no room."""
+
+    def damaged(*_, **__):
+        raise wf.FileError("the file is damaged")
+
+    record = {"name": "a", "fixed": people / "template.nii.gz", "moving": people / "sub0.nii.gz"}
+    monkeypatch.setattr(wf.Registration, "save", damaged)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: shutil._ntuple_diskusage(100, 100, 0))
+    frame = wf.cohort.run([record], tmp_path / "out", overrides=QUICK)
+    assert frame["reason"][0] == "The disk is full. the file is damaged"
+    assert Store(tmp_path / "out").failure("a") is None
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("warpfactor.cohort.store.claimed", full)
+    assert "No space left" in wf.cohort.run([record], tmp_path / "out", overrides=QUICK)["reason"][0]
 
 
 def test_a_row_is_done_once_however_often_it_is_sent(people, tmp_path, monkeypatch):

@@ -17,7 +17,7 @@ from warpfactor.cohort.table.row import CohortRow
 from warpfactor.cohort.template import TemplateSettings
 from warpfactor.cohort.template.average import Averager, relative_change, sharpened, sharpness_per_mm
 from warpfactor.cohort.template.matrices import exponential, logarithm, mean_matrix, mirror, square_root
-from warpfactor.cohort.template.shape import MeanMap, mean_map
+from warpfactor.cohort.template.shape import MeanMap, mean_map, split
 from warpfactor.kernels import select
 
 OPS = select("cpu")
@@ -53,12 +53,25 @@ def test_undoing_the_mean_leaves_no_mean(generator):
     """Of maps that are the same but for opposite parts, nothing but these parts is left."""
     fields = [wf.phantom.phantom(SHAPE, displacement_vox=1.0, seed=k).displacement for k in (1, 2)]
     maps = [wf.Warp(fields[0] + sign * 0.3 * fields[1], GRID) for sign in (-1, 1)]
-    mean = mean_map(maps, GRID)
-    assert torch.allclose(mean.displacement, fields[0], atol=1e-5) and np.allclose(mean.matrix, np.eye(4))
+    mean = mean_map([split(each) for each in maps], GRID)
+    assert torch.allclose(mean.field, fields[0], atol=1e-5) and np.allclose(mean.matrix, np.eye(4))
     back = mean.back(OPS)
-    left = mean_map([wf.Chain((*back.parts, each)).to_warp(GRID) for each in maps], GRID)
+    left = mean_map([split(wf.Chain((*back.parts, each)).to_warp(GRID)) for each in maps], GRID)
     inside = (slice(None), slice(4, -4), slice(4, -4), slice(4, -4))
-    assert left.displacement[inside].abs().mean() < 0.1 * mean.displacement[inside].abs().mean()
+    assert left.field[inside].abs().mean() < 0.1 * mean.field[inside].abs().mean()
+
+
+def test_velocities_have_a_mean_whose_inverse_is_the_flow_back():
+    """Of one flow followed for different times, the mean is the flow for the mean time, and the way back is its own."""
+    flow = wf.Velocity(wf.phantom.phantom(SHAPE, displacement_vox=1.0, seed=1).displacement, GRID)
+    mean = mean_map([(np.eye(4), time * flow.field) for time in (0.5, 1.5)], GRID, flows=True)
+    assert torch.allclose(mean.field, flow.field, atol=1e-5)
+    back = mean.back(OPS)
+    there_and_back = wf.Chain((*back.parts, flow.warp())).to_warp(GRID).displacement
+    inside = (slice(None), slice(4, -4), slice(4, -4), slice(4, -4))
+    assert there_and_back[inside].abs().max() < 0.05, "voxels, of interpolation; the warp is one voxel long"
+    lengths_mm = GRID.voxels_to_mm(flow.warp(ops=OPS).displacement).norm(dim=0)
+    assert mean.shift_mm(torch.ones(SHAPE, dtype=torch.bool), OPS) == pytest.approx(float(lengths_mm.mean()), rel=1e-3)
 
 
 def test_a_mirrored_mean_is_symmetric():
@@ -67,7 +80,7 @@ def test_a_mirrored_mean_is_symmetric():
     shifted[0, 3] = 2.0
     both = MeanMap(shifted, field, GRID).mirrored(OPS)
     again = both.mirrored(OPS)
-    assert torch.allclose(both.displacement, again.displacement, atol=1e-4)
+    assert torch.allclose(both.field, again.field, atol=1e-4)
     assert np.allclose(both.matrix, np.eye(4), atol=1e-6), "a shift to one side is undone by its mirror image"
     assert np.allclose(mirror(GRID) @ mirror(GRID), np.eye(4))
 
@@ -104,13 +117,15 @@ def test_sharpening_sharpens_within_the_range(group):
 
 def test_labels_are_voted_for_however_many_fit_at_once(group, monkeypatch):
     averager = Averager(rows(group), lambda _: wf.Affine(), GRID, OPS)
-    whole, share = averager.labels()
+    shares = {}
+    whole, share = averager.labels(lambda label, each: shares.setdefault(label, each.data[0]))
     monkeypatch.setattr("warpfactor.cohort.template.average._COUNT_BYTES", 1)
     again, _ = averager.labels()
     assert torch.equal(whole.data, again.data)
     maps = torch.stack([wf.read_labels(group / f"{name}_labels.nii.gz").data[0] for name in NAMES])
     assert torch.allclose(share.data[0], (maps == whole.data).float().mean(0))
-    assert averager.mask() is None
+    assert all(torch.allclose(part, (maps == label).float().mean(0)) for label, part in shares.items())
+    assert set(shares) == set(maps.unique().tolist()) and averager.mask() is None
 
 
 @pytest.fixture(scope="module")
@@ -119,9 +134,10 @@ def built(group, tmp_path_factory):
     pytest.importorskip("distributed", reason="the extra `cohort` is not installed")
     with pytest.MonkeyPatch.context() as monkeypatch:
         engine = use_serial(monkeypatch)
-        monkeypatch.setattr("warpfactor.show.report.align", lambda *_: None)
+        monkeypatch.setattr("warpfactor.checks.examine.align", lambda *_: None)
         out = tmp_path_factory.mktemp("built") / "out"
         options = ("--iterations", 2, "--tolerance", 0, "--labels", group / "{name}_labels.nii.gz", *QUICK_OPTIONS)
+        options = (*options, "--probabilities")
         done = run("template", *(group / f"{name}.nii.gz" for name in NAMES), "-o", out, *options)
         return out, engine.done, done
 
@@ -136,6 +152,8 @@ def test_a_template_from_files_to_page(built, group):
     assert set(records[2]["distances_mm"]) == set(NAMES)
     assert not list(out.glob("iterations/*/sub*/1Warp.nii.gz")), "large files of iterations are removed"
     assert all((out / "subjects" / name / "1Warp.nii.gz").is_file() for name in NAMES)
+    labels = {int(label) for label in wf.read_labels(group / "sub0_labels.nii.gz").data.unique() if label}
+    assert labels <= {int(path.name[:-7]) for path in (out / "template_labels_probabilities").iterdir()}
     page = (out / "template.html").read_text(encoding="utf-8")
     assert page.count("data:image/png") == 3 and "Iteration 2" in page
 
@@ -194,5 +212,9 @@ def test_a_symmetric_template_of_two_channels_with_masks(group, tmp_path, monkey
 def test_what_cannot_be_a_template(group, tmp_path):
     told = run("template", group / "sub0.nii.gz", "-o", tmp_path / "o", "--iterations", 0, "--sharpen", -1, code=2)
     assert told.stderr.count("warpfactor: ") == 3 and "at least 2 images" in told.stderr
+    flat = tmp_path / "flat.nii.gz"
+    wf.write_image(wf.Image.from_array(wf.phantom.phantom((1, 32, 28)).fixed[0].numpy()), flat)
+    told = run("template", group / "sub0.nii.gz", flat, "-o", tmp_path / "o", "--start", flat, code=2).stderr
+    assert told.count("flat.nii.gz is 2-D") == 1 and "needs images of one dimension" in told
     (tmp_path / "t.csv").write_text("name,labels\na,b\n")
     assert "needs a column 'image'" in run("template", tmp_path / "t.csv", "-o", tmp_path / "o", code=2).stderr

@@ -142,7 +142,7 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, recipe in list(RECIPES.items()):
         monkeypatch.setitem(RECIPES, name, quick(recipe))
     monkeypatch.setattr(example, "write_example", partial(example.write_example, pairs=2, shape=SHAPE))
-    monkeypatch.setattr("warpfactor.show.report.align", lambda *_: None)
+    monkeypatch.setattr("warpfactor.checks.examine.align", lambda *_: None)
     monkeypatch.setattr(runner, "_run_once", run_here)
     monkeypatch.setattr(warmup, "parts", lambda: [("a part", lambda: None)])  # tests/cli/test_startup.py runs them all
     use_serial(monkeypatch)

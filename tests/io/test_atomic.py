@@ -61,3 +61,16 @@ def test_what_cannot_be_written_is_refused_beforehand(tmp_path: Path) -> None:
     ):
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_without_room_for_a_lock_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lock that has no room is not a file system without locks: another process may hold one."""
+
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("warpfactor.io.claims.os.open", full)
+        with pytest.raises(FileError, match="No space left on device"), atomic_folder(tmp_path / "goal"):
+            pytest.fail("the block was entered")
+    assert list(tmp_path.iterdir()) == []

@@ -1,10 +1,13 @@
-"""What a cohort survives: workers killed at random, a scheduler that dies and comes back.
+"""What a cohort survives: workers killed at random, a scheduler that dies and comes back, a disk that is full.
 
-    python -m warpfactor.bench.faults -o faults --jobs 200 --kills 20
+    python -m warpfactor.bench.faults -o faults --jobs 200 --kills 20 --disk small
 
 Small phantoms are registered twice: calmly, and on a Dask scheduler and workers that were started by hand. Meanwhile
-workers are killed with signal 9, and the scheduler is killed and started again. Then every result must be there, the
-same bit for bit, and none may have been written twice.
+workers are killed with signal 9, the scheduler is killed and started again, and the disk of the results is filled for
+some seconds. Then every result must be there, the same bit for bit, and none may have been written twice.
+
+The folder of `--disk` is filled to the last byte, so it must be a file system of its own, for instance
+`mount -t tmpfs -o size=300m tmpfs small`; without it no disk is filled.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from typing import Any
 
 import warpfactor as wf
 from warpfactor.cohort import CohortEvent, EngineSettings, JobOptions
+from warpfactor.cohort.job import POSTPONED
 
 SHAPE = (24, 26, 24)
 QUICK = {
@@ -34,6 +38,7 @@ QUICK = {
     "deformable.levels": [2, 1],
     "deformable.iterations": [20, 10],
 }
+FULL_S = 20.0  # for which the disk stays full
 _COMPARED = (".nii.gz", ".mat")
 
 
@@ -44,16 +49,18 @@ class Accidents:
     Attributes:
         kills: workers that were killed.
         restarts: of the scheduler.
-        inodes: by row, the result.json files that were seen; more than one if it was written twice.
+        fills: of the disk.
+        written: by row, the result.json files that were seen; more than one if it was written twice.
     """
 
     kills: int = 0
     restarts: int = 0
-    inodes: dict[str, set[int]] = field(default_factory=dict)
+    fills: int = 0
+    written: dict[str, set[tuple[int, int]]] = field(default_factory=dict)
 
     def twice(self) -> list[str]:
         """Rows whose result was written more than once."""
-        return sorted(name for name, seen in self.inodes.items() if len(seen) > 1)
+        return sorted(name for name, seen in self.written.items() if len(seen) > 1)
 
 
 def write_people(folder: Path, count: int) -> list[dict[str, Any]]:
@@ -126,17 +133,36 @@ class HandMadeCluster:
 
 
 def disturb(cluster: HandMadeCluster, output: Path, found: Accidents, plan: Accidents, ended: threading.Event) -> None:
-    """Kill workers at random moments, and restart the scheduler half way, until the run has ended."""
+    """Kill workers at random moments, fill the disk after a quarter of them and restart the scheduler after half."""
     chance, seen = random.Random(1), 0
     while not ended.wait(chance.uniform(0.5, 2.0)):
         finished = sum(1 for _ in output.glob("*/result.json"))
         if finished > seen:  # so the workers are at work; one that is killed while it starts is given up by its nanny
             if found.kills < plan.kills and cluster.kill_a_worker(chance):
                 found.kills, seen = found.kills + 1, finished
+            if found.fills < plan.fills and found.kills * 4 >= plan.kills:
+                found.fills += 1
+                with full_disk(output):
+                    ended.wait(FULL_S)
             if found.restarts < plan.restarts and found.kills * 2 >= plan.kills:
                 cluster.restart_scheduler()
                 found.restarts += 1
         cluster.mend()
+
+
+@contextlib.contextmanager
+def full_disk(folder: Path) -> Iterator[None]:
+    """Fill the file system of a folder for the duration of a block."""
+    ballast = folder / ".ballast"
+    try:
+        with ballast.open("wb", buffering=0) as stream:
+            for size in (1 << 20, 1 << 10, 1):
+                with contextlib.suppress(OSError):  # no space left
+                    while stream.write(bytes(size)):
+                        pass
+        yield
+    finally:
+        ballast.unlink(missing_ok=True)
 
 
 def observe(output: Path, found: Accidents, ended: threading.Event) -> None:
@@ -144,7 +170,8 @@ def observe(output: Path, found: Accidents, ended: threading.Event) -> None:
     while not ended.wait(0.05):
         for path in output.glob("*/result.json"):
             with contextlib.suppress(OSError):
-                found.inodes.setdefault(path.parent.name, set()).add(path.stat().st_ino)
+                seen = path.stat()
+                found.written.setdefault(path.parent.name, set()).add((seen.st_ino, seen.st_mtime_ns))
 
 
 def differing(calm: Path, disturbed: Path) -> list[str]:
@@ -175,7 +202,9 @@ def accidents(cluster: HandMadeCluster, output: Path, plan: Accidents) -> Iterat
             thread.join()
 
 
-def run_faults(folder: Path, *, jobs: int, kills: int, restarts: int, workers: int = 2) -> dict[str, Any]:
+def run_faults(
+    folder: Path, *, jobs: int, kills: int, restarts: int, disk: Path | None = None, workers: int = 2
+) -> dict[str, Any]:
     """Run a cohort calmly and with accidents, and compare.
 
     Args:
@@ -183,18 +212,19 @@ def run_faults(folder: Path, *, jobs: int, kills: int, restarts: int, workers: i
         jobs: number of rows.
         kills: of workers.
         restarts: of the scheduler.
+        disk: folder on a file system of its own, which is filled once.
         workers: at once.
     """
     folder.mkdir(parents=True, exist_ok=True)
     rows = write_people(folder, jobs)
     options = JobOptions(report=False)
-    calm, disturbed = folder / "calm", folder / "disturbed"
+    calm, disturbed = folder / "calm", (disk or folder) / "disturbed"
     wf.cohort.run(rows, calm, overrides=QUICK, options=options, engine=EngineSettings(workers=workers))
     cluster, events = HandMadeCluster(workers), list[CohortEvent]()
     try:
-        place = EngineSettings(scheduler=cluster.address, patience_s=120)
+        place = EngineSettings(scheduler=cluster.address, patience_s=600)
         _wait_for(cluster.address)
-        with accidents(cluster, disturbed, Accidents(kills, restarts)) as found:
+        with accidents(cluster, disturbed, Accidents(kills, restarts, int(disk is not None))) as found:
             frame = wf.cohort.run(rows, disturbed, overrides=QUICK, options=options, engine=place, watch=events.append)
     finally:
         cluster.close()
@@ -203,6 +233,8 @@ def run_faults(folder: Path, *, jobs: int, kills: int, restarts: int, workers: i
         "done": int((frame["state"] == "done").sum()),
         "kills": found.kills,
         "scheduler restarts": found.restarts,
+        "disk filled": found.fills,
+        "rows postponed": sum(event.outcome is not None and event.outcome.state == POSTPONED for event in events),
         "written twice": found.twice(),
         "differing files": differing(calm, disturbed),
         "left behind": [path.name for path in disturbed.glob(".*-p*")],
@@ -242,8 +274,9 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=200)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--restarts", type=int, default=1)
+    parser.add_argument("--disk", type=Path, help="folder on a small file system of its own, which is filled once")
     given = parser.parse_args()
-    found = run_faults(given.output, jobs=given.jobs, kills=given.kills, restarts=given.restarts)
+    found = run_faults(given.output, jobs=given.jobs, kills=given.kills, restarts=given.restarts, disk=given.disk)
     for name, value in found.items():
         sys.stdout.write(f"{name:20} {value}\n")
     good = found["done"] == found["rows"] and not found["written twice"] and not found["differing files"]

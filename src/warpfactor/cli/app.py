@@ -33,6 +33,7 @@ from warpfactor.cli import (
     invert,
     jacobian,
     longitudinal,
+    morphometry,
     recipes,
     register,
     report,
@@ -88,6 +89,7 @@ _add("apply", short_help="Apply a transform to images, labels, series or points.
 _add("cohort", short_help="Register many images, on this machine or a cluster.")(cohort.command)
 _add("template", short_help="Make an unbiased template of a group.")(template.command)
 _add("segment", short_help="Segment an image by labelled atlases.")(segment.command)
+_add("morphometry", short_help="Compare volumes between groups, voxel by voxel.")(morphometry.command)
 _add("invert", short_help="Invert a transform.")(invert.command)
 _add("compose", short_help="Compose several transforms into one.")(compose.command)
 _add("jacobian", short_help="Compute the Jacobian determinant of a warp.")(jacobian.command)

@@ -9,16 +9,7 @@ import typer
 
 from warpfactor.cli import wording
 from warpfactor.cli.cohort_view import cohort_progress
-from warpfactor.cli.engine_options import (
-    Jobqueue,
-    JobqueueConfig,
-    MemoryPerWorker,
-    Scheduler,
-    ThreadsPerWorker,
-    Workers,
-    cohort_errors,
-    engine_settings,
-)
+from warpfactor.cli.engine_options import cohort_errors, engine_command
 from warpfactor.cli.options import BACKENDS, Json, OutputFolder, Quiet, parse_settings
 from warpfactor.cli.terminal import print_json
 from warpfactor.errors import InputError
@@ -26,10 +17,13 @@ from warpfactor.errors import InputError
 if TYPE_CHECKING:
     import pandas
 
+    from warpfactor.cohort import EngineSettings
+
 FAILED_ROWS = 3  # exit code
 LEVELS = ("green", "amber", "red")
 
 
+@engine_command
 def command(  # noqa: PLR0913 - one argument per option
     inputs: Annotated[
         list[str],
@@ -40,6 +34,7 @@ def command(  # noqa: PLR0913 - one argument per option
         ),
     ],
     output: OutputFolder,
+    *,
     template: Annotated[
         list[Path] | None,
         typer.Option("--template", metavar="FILE", help="Fixed image of all rows. Repeat it for further channels."),
@@ -95,12 +90,7 @@ def command(  # noqa: PLR0913 - one argument per option
     backend: Annotated[
         str, typer.Option(metavar="NAME", help=f"Implementation of the computations: {', '.join(BACKENDS)}.")
     ] = "auto",
-    workers: Workers = None,
-    threads_per_worker: ThreadsPerWorker = 1,
-    memory_per_worker: MemoryPerWorker = None,
-    scheduler: Scheduler = None,
-    jobqueue: Jobqueue = None,
-    jobqueue_config: JobqueueConfig = None,
+    engine: EngineSettings,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try rows that failed before again.")] = False,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -132,10 +122,8 @@ def command(  # noqa: PLR0913 - one argument per option
             bids=cohort.BidsFilter(suffix, tuple(_entity(text) for text in entity or ())),
             recipe=recipe,
             overrides=parse_settings(settings),
-            options=cohort.JobOptions(device, backend, landmarks_weight, threads_per_worker),
-            engine=engine_settings(
-                workers, threads_per_worker, memory_per_worker, scheduler, jobqueue, jobqueue_config
-            ),
+            options=cohort.JobOptions(device, backend, landmarks_weight, engine.threads_per_worker),
+            engine=engine,
             retry_failed=retry_failed,
             watch=watch,
         )

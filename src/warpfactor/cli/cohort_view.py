@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from warpfactor.cohort import CohortEvent, Outcome, PlannedRow
 
 LAST = 5  # verdicts that stay on the screen
-STYLES = {"green": "green", "amber": "yellow", "red": "red", "failed": "red"}
+STYLES = {"green": "green", "amber": "yellow", "red": "red", "failed": "red", "postponed": "yellow"}
 _MOST_REASONS = 5
 
 
@@ -64,7 +64,7 @@ def plan_lines(plan: tuple[PlannedRow, ...]) -> list[str]:
 
 def outcome_line(outcome: Outcome) -> str:
     """One row that has ended, in one line."""
-    what = "failed" if outcome.state == "failed" else outcome.verdict or outcome.state
+    what = outcome.verdict or outcome.state
     text = f"{outcome.name}: {what}, {wording.duration(outcome.seconds)}"
     return f"{text}; {wording.one_line(outcome.reason)}" if outcome.reason else text
 
@@ -117,7 +117,7 @@ class CohortView:
                 for line in _opening(event):
                     tell(line)
             else:
-                kind = "failed" if event.outcome.state == "failed" else event.outcome.verdict
+                kind = event.outcome.verdict or event.outcome.state
                 self._last.append((outcome_line(event.outcome), STYLES.get(kind, "")))
             self._event = event
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from types import SimpleNamespace
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
 from warpfactor.cli import wording
-
-if TYPE_CHECKING:
-    from warpfactor.cohort import EngineSettings
 
 INVALID, INTERRUPTED = 2, 130
 KEPT = "Interrupted; what is finished is kept, and the same command goes on from there."
@@ -46,20 +46,46 @@ JobqueueConfig = Annotated[
     Path | None,
     typer.Option("--jobqueue-config", metavar="FILE", help="YAML file with settings of dask-jobqueue."),
 ]
+Recipe = Annotated[str, typer.Option("--recipe", metavar="RECIPE", help="Recipe of the registrations.")]
+OPTIONS: Mapping[str, tuple[Any, Any]] = {  # by the name of the setting, with its default
+    "workers": (Workers, None),
+    "threads_per_worker": (ThreadsPerWorker, 1),
+    "memory_per_worker": (MemoryPerWorker, None),
+    "scheduler": (Scheduler, None),
+    "jobqueue": (Jobqueue, None),
+    "jobqueue_config": (JobqueueConfig, None),
+}
 
 
-def engine_settings(
-    workers: int | None,
-    threads_per_worker: int,
-    memory_per_worker: str | None,
-    scheduler: str | None,
-    jobqueue: str | None,
-    jobqueue_config: Path | None,
-) -> EngineSettings:
-    """The settings that the options stand for."""
-    from warpfactor.cohort import EngineSettings
+def engine_command(command: Callable[..., None]) -> Callable[..., None]:
+    """A command whose parameter `engine` stands for the options of where registrations run.
 
-    return EngineSettings(workers, threads_per_worker, memory_per_worker, scheduler, jobqueue, jobqueue_config)
+    Typer reads the options of a command from its signature; in that of the returned function the parameter is replaced
+    by the options, of which EngineSettings are made when the command is called.
+    """
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        from warpfactor.cohort import EngineSettings
+
+        chosen = {name: given.pop(name) for name in OPTIONS}
+        command(**given, engine=EngineSettings(**chosen))
+
+    shown = {name: text for name, text in command.__annotations__.items() if name != "engine"}
+    hints = get_type_hints(SimpleNamespace(__annotations__=shown), command.__globals__, include_extras=True)
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(command).parameters.items():
+        parameters += _options() if name == "engine" else [parameter.replace(annotation=hints[name])]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return run
+
+
+def _options() -> list[inspect.Parameter]:
+    return [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for name, (kind, default) in OPTIONS.items()
+    ]
 
 
 @contextmanager

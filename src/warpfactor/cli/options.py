@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Callable
@@ -13,6 +12,7 @@ import typer
 from typer.core import TyperCommand
 
 from warpfactor.errors import InputError
+from warpfactor.recipebook.values import parse_value
 
 _T = TypeVar("_T")
 PAIR = "--pair"  # the one option that takes two values
@@ -150,7 +150,7 @@ def parse_settings(entries: list[str] | None) -> dict[str, Any]:
             raise InputError(f"--set {entry}: write NAME=VALUE, for instance deformable.sigma_grad=1.0.")
         if re.fullmatch(r"[\d.]+(x[\d.]+)+", text.strip()):
             raise InputError(f"--set {entry}: separate numbers by commas, --set {name}={text.replace('x', ',')}.")
-        changes[name.strip()] = _value(text.strip())
+        changes[name.strip()] = parse_value(text.strip())
     return changes
 
 
@@ -189,10 +189,3 @@ def parse_pair(text: str | None, option: str, parse: Callable[[str | None], _T])
     if len(parts) > 2:
         raise InputError(f"{option} {text}: give one value for both images, or two with a slash, FIXED/MOVING.")
     return parse(parts[0]), parse(parts[-1])
-
-
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        return [_value(part.strip()) for part in text.split(",")] if "," in text else text

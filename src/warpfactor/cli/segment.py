@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from warpfactor.cli import wording
 from warpfactor.cli.cohort_view import cohort_progress
-from warpfactor.cli.engine_options import (
-    Jobqueue,
-    JobqueueConfig,
-    MemoryPerWorker,
-    Scheduler,
-    ThreadsPerWorker,
-    Workers,
-    cohort_errors,
-    engine_settings,
-)
+from warpfactor.cli.engine_options import Recipe, cohort_errors, engine_command
 from warpfactor.cli.options import Json, OutputFolder, Quiet, Settings, parse_settings
 from warpfactor.cli.terminal import print_json
 
+if TYPE_CHECKING:
+    from warpfactor.cohort import EngineSettings
 
+
+@engine_command
 def command(  # noqa: PLR0913 - one argument per option
     image: Annotated[Path, typer.Argument(metavar="IMAGE", help="Image to segment.")],
     atlases: Annotated[
@@ -32,6 +27,7 @@ def command(  # noqa: PLR0913 - one argument per option
         ),
     ],
     output: OutputFolder,
+    *,
     fusion: Annotated[
         str,
         typer.Option(
@@ -44,14 +40,9 @@ def command(  # noqa: PLR0913 - one argument per option
         bool, typer.Option("--probabilities", help="Also write a probability map for every label.")
     ] = False,
     mask: Annotated[Path | None, typer.Option("--mask", metavar="FILE", help="Mask of the image.")] = None,
-    recipe: Annotated[str, typer.Option("--recipe", metavar="RECIPE", help="Recipe of the registrations.")] = "default",
+    recipe: Recipe = "default",
     settings: Settings = None,
-    workers: Workers = None,
-    threads_per_worker: ThreadsPerWorker = 1,
-    memory_per_worker: MemoryPerWorker = None,
-    scheduler: Scheduler = None,
-    jobqueue: Jobqueue = None,
-    jobqueue_config: JobqueueConfig = None,
+    engine: EngineSettings,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -72,10 +63,8 @@ def command(  # noqa: PLR0913 - one argument per option
             mask=mask,
             recipe=recipe,
             overrides=parse_settings(settings),
-            options=cohort.JobOptions(threads=threads_per_worker),
-            engine=engine_settings(
-                workers, threads_per_worker, memory_per_worker, scheduler, jobqueue, jobqueue_config
-            ),
+            options=cohort.JobOptions(threads=engine.threads_per_worker),
+            engine=engine,
             watch=watch,
         )
     if as_json:

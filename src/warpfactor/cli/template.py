@@ -11,23 +11,16 @@ import typer
 
 from warpfactor.cli import wording
 from warpfactor.cli.cohort_view import cohort_progress
-from warpfactor.cli.engine_options import (
-    Jobqueue,
-    JobqueueConfig,
-    MemoryPerWorker,
-    Scheduler,
-    ThreadsPerWorker,
-    Workers,
-    cohort_errors,
-    engine_settings,
-)
+from warpfactor.cli.engine_options import Recipe, cohort_errors, engine_command
 from warpfactor.cli.options import Json, OutputFolder, Quiet, Settings, parse_settings
 from warpfactor.cli.terminal import print_json
 
 if TYPE_CHECKING:
+    from warpfactor.cohort import EngineSettings
     from warpfactor.cohort.template import TemplateIteration
 
 
+@engine_command
 def command(  # noqa: PLR0913 - one argument per option
     images: Annotated[
         list[str],
@@ -37,6 +30,7 @@ def command(  # noqa: PLR0913 - one argument per option
         ),
     ],
     output: OutputFolder,
+    *,
     iterations: Annotated[
         int, typer.Option(metavar="COUNT", help="Maximum number of rounds of registering and averaging.")
     ] = 4,
@@ -72,14 +66,12 @@ def command(  # noqa: PLR0913 - one argument per option
     mask: Annotated[
         str | None, typer.Option(metavar="PATTERN", help="Masks of the images: a path with {name}, as for channels.")
     ] = None,
-    recipe: Annotated[str, typer.Option("--recipe", metavar="RECIPE", help="Recipe of the registrations.")] = "default",
+    probabilities: Annotated[
+        bool, typer.Option("--probabilities", help="Also write a probability map for every label.")
+    ] = False,
+    recipe: Recipe = "default",
     settings: Settings = None,
-    workers: Workers = None,
-    threads_per_worker: ThreadsPerWorker = 1,
-    memory_per_worker: MemoryPerWorker = None,
-    scheduler: Scheduler = None,
-    jobqueue: Jobqueue = None,
-    jobqueue_config: JobqueueConfig = None,
+    engine: EngineSettings,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -99,12 +91,11 @@ def command(  # noqa: PLR0913 - one argument per option
             channels=tuple(channel or ()),
             labels=labels,
             masks=mask,
+            probabilities=probabilities,
             recipe=recipe,
             overrides=parse_settings(settings),
-            options=cohort.JobOptions(threads=threads_per_worker),
-            engine=engine_settings(
-                workers, threads_per_worker, memory_per_worker, scheduler, jobqueue, jobqueue_config
-            ),
+            options=cohort.JobOptions(threads=engine.threads_per_worker),
+            engine=engine,
             watch=watch,
             on_iteration=_teller(quiet=quiet, as_json=as_json),
         )

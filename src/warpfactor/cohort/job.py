@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import errno
+import math
+import shutil
 import threading
 import time
 import traceback
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +19,7 @@ from warpfactor.cohort.derivatives import write_derivatives
 from warpfactor.cohort.identity import Identity, identify
 from warpfactor.cohort.store import DERIVATIVES, ENTRY, Store
 from warpfactor.cohort.table.row import CohortRow, stem
-from warpfactor.errors import WarpfactorError
+from warpfactor.errors import FileError, WarpfactorError
 from warpfactor.io import read_image, write_image
 from warpfactor.io.points import read_landmark_files
 from warpfactor.recipebook.recipe import Recipe
@@ -26,8 +29,10 @@ from warpfactor.registration.inputs import Images
 from warpfactor.registration.run import register
 
 DONE, FAILED = "done", "failed"
+POSTPONED = "postponed"  # the disk was full; the row is tried again after the others
 CARRIED = "carried_{stem}.nii.gz"
 _FULL = (errno.ENOSPC, errno.EDQUOT)  # a full disk says nothing about a row
+_ROOM_BYTES = 32 << 20  # less than that is no room for a result
 _ALONE = threading.Lock()  # a worker with several threads still registers one row at a time
 
 
@@ -84,8 +89,8 @@ class Outcome:
 
     Attributes:
         name: of the row.
-        state: "done" or "failed".
-        reason: why it failed.
+        state: "done", "failed", or "postponed" if the disk was full.
+        reason: why it is not done.
         seconds: spent on it by the worker; 0 if the result was there already.
         verdict: level of the verdict of a finished row.
         warnings: what was found odd about the input.
@@ -101,21 +106,26 @@ class Outcome:
 
 def do_row(job: RowJob) -> Outcome:
     """Register a row into its folder, unless that has happened in the meantime."""
-    began, store = time.perf_counter(), Store(job.output)
-    store.prepare()
-    with _ALONE, store.claim(job.name), warnings.catch_warnings(record=True) as caught:
+    began = time.perf_counter()
+    with _ALONE, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
-        identity: Identity | None = None
         try:
-            known = store.finished(job.name)
-            identity = job.identity(known)
-            if known is None or known.key != identity.key:
-                _register(job, identity, store)
-            store.forget_failure(job.name)
+            _do(job, Store(job.output))
         except Exception as error:  # whatever goes wrong with one row, the others go on
-            return _failed(job, identity, error, time.perf_counter() - began)
+            return _failed(job, error, time.perf_counter() - began)
     told = tuple(dict.fromkeys(str(each.message) for each in caught if issubclass(each.category, UserWarning)))
-    return Outcome(job.name, DONE, "", time.perf_counter() - began, verdict_of(store.result(job.name)), told)
+    verdict = verdict_of(job.output / job.name)
+    return Outcome(job.name, DONE, "", time.perf_counter() - began, verdict, told)
+
+
+def _do(job: RowJob, store: Store) -> None:
+    store.prepare()
+    with store.claim(job.name):
+        known = store.finished(job.name)
+        identity = job.identity(known)
+        if known is None or known.key != identity.key:
+            _register(job, identity, store)
+        store.forget_failure(job.name)
 
 
 def verdict_of(folder: Path) -> str:
@@ -195,25 +205,42 @@ def _one_or_several(paths: tuple[Path, ...]) -> Any:
     return paths[0] if len(paths) == 1 else list(paths)
 
 
-def _failed(job: RowJob, identity: Identity | None, error: Exception, seconds: float) -> Outcome:
+def _failed(job: RowJob, error: Exception, seconds: float) -> Outcome:
     """The outcome of a row that failed, which is recorded unless the disk is to blame."""
     reason = str(error) if isinstance(error, WarpfactorError) else f"{type(error).__name__}: {error}"
     if isinstance(error, MemoryError):
         reason = "The worker ran out of memory; give it more with --memory-per-worker, or start fewer workers."
-    if not _disk_is_full(error):
-        record_failure(job, identity, reason, "".join(traceback.format_exception(error)))
+    if _disk_is_full(error, job.output):
+        return Outcome(job.name, POSTPONED, f"The disk is full. {' '.join(reason.split())}", seconds)
+    record_failure(job, reason, "".join(traceback.format_exception(error)))
     return Outcome(job.name, FAILED, " ".join(reason.split()), seconds)
 
 
-def record_failure(job: RowJob, identity: Identity | None, reason: str, details: str = "") -> None:
-    """Write the record of a row that failed; a later run skips it while nothing about it has changed."""
-    entries = {"name": job.name, "reason": reason, "details": details}
-    Store(job.output).write_failure(job.name, {**entries, ENTRY: None if identity is None else identity.to_dict()})
+def record_failure(job: RowJob, reason: str, details: str = "") -> None:
+    """Write the record of a row that failed; a later run skips it while nothing about it has changed.
+
+    A record that cannot be written only means that the row is tried again.
+    """
+    entries: dict[str, Any] = {"name": job.name, "reason": reason, "details": details}
+    with suppress(WarpfactorError, OSError):
+        entries[ENTRY] = job.identity().to_dict()
+    with suppress(WarpfactorError, OSError):
+        Store(job.output).write_failure(job.name, entries)
 
 
-def _disk_is_full(error: BaseException | None) -> bool:
+def _disk_is_full(error: BaseException | None, folder: Path) -> bool:
+    """Whether an error comes of a full disk; ITK and HDF5 do not say so, hence the look at the disk itself."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in _FULL:
             return True
+        if isinstance(error, FileError) and _room(folder) < _ROOM_BYTES:
+            return True
         error = error.__cause__
     return False
+
+
+def _room(folder: Path) -> float:
+    try:
+        return shutil.disk_usage(folder).free
+    except OSError:
+        return math.inf

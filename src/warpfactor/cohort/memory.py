@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import os
 from pathlib import Path
 
 from warpfactor.cohort.table.check import header_shape
 from warpfactor.cohort.table.row import CohortRow
 from warpfactor.errors import WarpfactorError
+from warpfactor.memory import available_bytes
 
 # The high-water mark of whole runs with the default recipe and one thread, report and writing included, was 501 MB for
 # 48^3 voxels (phantoms, both images), 552 MB for 96^3 and 717 MB for 160^3: 495 MB and 57 bytes for each voxel. What
@@ -17,7 +17,8 @@ PROCESS_BYTES = 640 << 20
 FIXED_BYTES = 60  # per voxel of the fixed image and channel
 MOVING_BYTES = 16
 UNKNOWN_VOXELS = 256**3  # of a folder of DICOM files
-RESERVED = 0.1  # share of the machine's memory that is left to others
+RESERVED = 0.1  # share of the available memory that is left to others
+UNKNOWN_BYTES = 8 << 30  # available on a system that does not tell
 
 
 def row_bytes(row: CohortRow) -> int:
@@ -27,21 +28,8 @@ def row_bytes(row: CohortRow) -> int:
 
 
 def machine_bytes() -> int:
-    """Memory of this machine that may be used: what is free now, without a reserve."""
-    total = _physical()
-    try:
-        lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines())
-        free = int(lines["MemAvailable"].split()[0]) << 10
-    except (OSError, KeyError, ValueError, IndexError):
-        free = total
-    return max(0, int(min(free, total) - RESERVED * total))
-
-
-def _physical() -> int:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # Windows
-        return 8 << 30
+    """Memory of this machine that workers may use together: what is available now, without a reserve."""
+    return int((1 - RESERVED) * (available_bytes() or UNKNOWN_BYTES))
 
 
 def _voxels(path: Path) -> int:

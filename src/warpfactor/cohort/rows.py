@@ -11,7 +11,17 @@ from typing import Any
 from warpfactor.cohort.engine.engine import Crash, Engine
 from warpfactor.cohort.events import CohortEvent, CohortWatcher, PlannedRow
 from warpfactor.cohort.identity import Identity, differences
-from warpfactor.cohort.job import DONE, FAILED, JobOptions, Outcome, RowJob, do_row, record_failure, verdict_of
+from warpfactor.cohort.job import (
+    DONE,
+    FAILED,
+    POSTPONED,
+    JobOptions,
+    Outcome,
+    RowJob,
+    do_row,
+    record_failure,
+    verdict_of,
+)
 from warpfactor.cohort.memory import row_bytes
 from warpfactor.cohort.store import ENTRY, Store
 from warpfactor.cohort.table.check import row_recipe
@@ -65,27 +75,37 @@ def run_jobs(plans: Sequence[RowPlan], engine: Engine | None, watch: CohortWatch
     tell = watch or (lambda _: None)
     jobs = [plan.job for plan in plans if plan.shown.needed]
     known = {plan.job.name: plan.outcome for plan in plans if plan.outcome is not None}
-    began, failed = time.perf_counter(), 0
+    began, ended, failed = time.perf_counter(), 0, 0
     shown = tuple(plan.shown for plan in plans)
     workers = 0 if engine is None else engine.workers()
     tell(CohortEvent(0, len(jobs), 0, 0.0, workers, shown, "" if engine is None else engine.address))
-    ended = iter(()) if engine is None else _outcomes(engine, jobs)
-    for number, outcome in enumerate(ended, 1):
+    for outcome in iter(()) if engine is None else _outcomes(engine, jobs):
         known[outcome.name] = outcome
+        ended += outcome.state != POSTPONED
         failed += outcome.state == FAILED
-        passed = time.perf_counter() - began
         workers = 0 if engine is None else engine.workers()
-        tell(CohortEvent(number, len(jobs), failed, passed, workers, outcome=outcome))
+        tell(CohortEvent(ended, len(jobs), failed, time.perf_counter() - began, workers, outcome=outcome))
     return [known[plan.job.name] for plan in plans]
 
 
 def _outcomes(engine: Engine, jobs: Sequence[RowJob]) -> Iterator[Outcome]:
+    """The outcomes of jobs; those that found the disk full are tried once more, after all others."""
+    postponed = []
+    for job, outcome in _tried(engine, jobs):
+        if outcome.state == POSTPONED:
+            postponed.append(job)
+        yield outcome
+    for _, outcome in _tried(engine, postponed):
+        yield replace(outcome, state=FAILED) if outcome.state == POSTPONED else outcome
+
+
+def _tried(engine: Engine, jobs: Sequence[RowJob]) -> Iterator[tuple[RowJob, Outcome]]:
     for job, result in engine.finished(do_row, jobs):
         if isinstance(result, Crash):
-            record_failure(job, job.identity(), result.reason)
-            yield Outcome(job.name, FAILED, result.reason)
+            record_failure(job, result.reason)
+            yield job, Outcome(job.name, FAILED, result.reason)
         else:
-            yield result
+            yield job, result
 
 
 def _plan(job: RowJob, *, retry_failed: bool) -> RowPlan:

@@ -5,7 +5,9 @@ They are written under a temporary name beside their final place, and renamed at
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import re
 import secrets
 import shutil
@@ -156,7 +158,7 @@ def _check_space(path: Path, need_bytes: int) -> None:
     if free < need_bytes:
         raise FileError(
             f"{path}: the disk has {free >> 20} MB left, {need_bytes >> 20} MB are needed; free some space."
-        )
+        ) from OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _prefix() -> str:

@@ -6,6 +6,7 @@ locks, work is done without one.
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
@@ -13,11 +14,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from warpfactor.errors import FolderInUseError
+from warpfactor.errors import FileError, FolderInUseError
 from warpfactor.processes import renew_after_fork
 
 _POLL_SECONDS = 0.2  # while waiting for work that another process does
 _NO_LOCKS = -1
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 _held: dict[Path, int] = {}  # what this process holds, and which of its threads does
 _registry = threading.Lock()
 renew_after_fork(_registry)
@@ -62,7 +64,10 @@ def sole(what: Path) -> Iterator[bool]:
         if holder == threading.get_ident():
             descriptor = None
         else:
-            descriptor = None if holder is not None else _take(place)
+            try:
+                descriptor = None if holder is not None else _take(place)
+            except OSError as error:
+                raise FileError(f"{what}: cannot be written ({error.strerror or error}).") from error
             if descriptor is None:
                 raise FolderInUseError(f"{what}: another run is writing there; wait for it, or choose another name.")
             _held[place] = threading.get_ident()
@@ -90,7 +95,9 @@ def _take(place: Path) -> int | None:
         return _NO_LOCKS
     try:
         descriptor = os.open(place, os.O_RDWR | os.O_CREAT, 0o666)
-    except OSError:  # a folder that cannot be written; whoever writes there says so
+    except OSError as error:  # a folder that cannot be written; whoever writes there says so
+        if error.errno in _FULL:  # room may come back while others hold their locks
+            raise
         return _NO_LOCKS
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -10,7 +10,6 @@ long=greedy+iterations=100x100x50                 another tool with changed sett
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from warpfactor.recipebook.files import recipe as find_recipe
 from warpfactor.recipebook.files import recipes
 from warpfactor.recipebook.plain import unknown
 from warpfactor.recipebook.recipe import Recipe
+from warpfactor.recipebook.values import parse_value
 
 OURS, OWN = "warpfactor", "own"
 
@@ -96,7 +96,7 @@ def parse_method(text: str) -> Method:
         name, equals, value = entry.partition("=")
         if not equals:
             raise InputError(f"Method {text!r}: {entry!r} is not a setting; write NAME=VALUE after each plus sign.")
-        changes[name.strip()] = _value(value.strip(), as_text=base in PEERS)
+        changes[name.strip()] = value.strip() if base in PEERS else parse_value(value.strip())
     method = Method(label.strip() if sign else text.strip(), base, changes)
     if base not in (*PEERS, OWN) and not base.lower().endswith((".toml", ".json")) and "/" not in base:
         _known(base)
@@ -156,13 +156,3 @@ def _split(text: str) -> list[str]:
         elif piece.strip():
             pieces.append(piece)
     return pieces
-
-
-def _value(text: str, *, as_text: bool) -> Any:
-    """Parse a number, a list of numbers, true, false, or a word."""
-    if as_text:
-        return text
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        return [_value(part, as_text=False) for part in text.split(",")] if "," in text else text

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -138,7 +139,7 @@ def _segmentation(
     found: Fused, grid: Grid, used: Sequence[str], failed: Mapping[str, str], fusion: str
 ) -> Segmentation:
     values, counts = torch.unique(found.labels, return_counts=True)
-    voxel = float(abs(torch.linalg.det(torch.as_tensor(grid.matrix[:3, :3]))))
+    voxel = float(abs(np.linalg.det(grid.matrix[:3, :3])))
     volumes = {int(v): int(n) * voxel for v, n in zip(values.tolist(), counts.tolist(), strict=True) if v != 0}
     labels, share = Image(found.labels[None], grid, "labels"), Image(found.probability[None], grid, "probability")
     return Segmentation(labels, share, volumes, tuple(used), dict(failed), fusion)

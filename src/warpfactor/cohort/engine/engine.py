@@ -63,6 +63,10 @@ class SchedulerLostError(WarpfactorError):
     """The scheduler does not answer any more."""
 
 
+class WorkerError(WarpfactorError):
+    """A worker that runs, but not what it was sent."""
+
+
 def engine_problems(settings: EngineSettings) -> Iterator[str]:
     """What keeps an engine from being opened, one sentence each; asks a scheduler whether it is there."""
     lacking = [name for name in NEEDED if importlib.util.find_spec(name) is None]
@@ -270,7 +274,10 @@ def _result(future: Any) -> Any:
             "The workers that tried it died, most likely for want of memory; give them more with --memory-per-worker, "
             "or start fewer."
         )
-    raise error
+    raise WorkerError(
+        f"A worker cannot run jobs ({type(error).__name__}: {error}); install warpfactor[cohort] there in the same "
+        "version as here."
+    ) from error
 
 
 def _title(job: Any) -> str:

@@ -29,12 +29,13 @@ def row_problems(rows: Sequence[CohortRow], recipe: str | Recipe, overrides: Map
     if not rows:
         yield "The cohort has no rows; give a table with at least one line, or images."
     yield from _repeated(rows)
+    found: dict[str, list[str]] = {}  # places by what is wrong there, so that a template is not blamed in every row
     for row in rows:
-        yield from _files(row)
-    for row in rows:
-        yield from _dimensions(row)
-        yield from _partners(row)
-        yield from _settings(row, recipe, overrides)
+        for problem in (*_files(row), *_dimensions(row), *_partners(row), *_settings(row, recipe, overrides)):
+            found.setdefault(problem, []).append(row.place)
+    for problem, places in found.items():
+        more = "" if len(places) == 1 else f" and {len(places) - 1} more rows"
+        yield f"{places[0]}{more}: {problem}"
 
 
 def row_recipe(row: CohortRow, recipe: str | Recipe, overrides: Mapping[str, Any]) -> Recipe:
@@ -61,12 +62,12 @@ def _repeated(rows: Sequence[CohortRow]) -> Iterator[str]:
 def _files(row: CohortRow) -> Iterator[str]:
     for column, path in row.files():
         if not path.exists():
-            yield f"{row.place}: the file of {column}, {path}, does not exist."
+            yield f"the file of {column}, {path}, does not exist."
         elif column in IMAGES:
             try:
                 header_shape(path)
             except WarpfactorError as error:
-                yield f"{row.place}: {error}"
+                yield str(error)
 
 
 @cache
@@ -75,34 +76,31 @@ def header_shape(path: Path) -> tuple[int, ...] | None:
     return None if path.is_dir() else find_format(path).read_header(path).shape
 
 
-def _shape(path: Path) -> tuple[int, ...] | None:
-    """As `header_shape`, but None for a file that cannot be read, which is another problem."""
+def known_shape(path: Path) -> tuple[int, ...] | None:
+    """As `header_shape`, but None for a file that is missing or cannot be read, which is another problem."""
     try:
-        return header_shape(path)
+        return header_shape(path) if path.exists() else None
     except WarpfactorError:
         return None
 
 
 def _dimensions(row: CohortRow) -> Iterator[str]:
-    fixed, moving = (_shape(side[0]) if side[0].exists() else None for side in (row.fixed, row.moving))
+    fixed, moving = (known_shape(side[0]) for side in (row.fixed, row.moving))
     if fixed is not None and moving is not None and len(fixed) != len(moving):
-        yield (
-            f"{row.place}: {row.fixed[0]} is {len(fixed)}-D and {row.moving[0]} is {len(moving)}-D; "
-            "save both in the same way."
-        )
+        yield f"{row.fixed[0]} is {len(fixed)}-D and the moving image {len(moving)}-D; save both in the same way."
 
 
 def _partners(row: CohortRow) -> Iterator[str]:
     if row.fixed_labels and not row.moving_labels:
-        yield f"{row.place}: there are fixed_labels but no moving_labels to compare them with."
+        yield "there are fixed_labels but no moving_labels to compare them with."
     if row.moving_landmarks and not row.fixed_landmarks:
-        yield f"{row.place}: there are moving_landmarks but no fixed_landmarks."
+        yield "there are moving_landmarks but no fixed_landmarks."
     if len(row.fixed) != len(row.moving):
-        yield f"{row.place}: there are {len(row.fixed)} fixed channels and {len(row.moving)} moving ones."
+        yield f"there are {len(row.fixed)} fixed channels and {len(row.moving)} moving ones."
 
 
 def _settings(row: CohortRow, recipe: str | Recipe, overrides: Mapping[str, Any]) -> Iterator[str]:
     try:
         row_recipe(row, recipe, overrides)
     except WarpfactorError as error:
-        yield f"{row.place}: {error}"
+        yield str(error)

@@ -14,6 +14,7 @@ from typing import Any
 from warpfactor.cohort.table.row import COLUMNS, SEVERAL, SINGLE, CohortRow, Gathered, stem
 from warpfactor.errors import FileError
 from warpfactor.io.tables import read_lines
+from warpfactor.recipebook.values import parse_value
 
 _SEPARATOR = ";"  # of several files in one cell
 
@@ -116,15 +117,7 @@ def _set_parts(cell: str) -> list[str]:
 
 def _setting(text: str) -> tuple[str, Any]:
     name, _, value = text.partition("=")
-    return name.strip(), setting_value(value.strip())
-
-
-def setting_value(text: str) -> Any:
-    """The value of a setting: JSON, a list if there are commas, text otherwise."""
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        return [setting_value(part.strip()) for part in text.split(",")] if "," in text else text
+    return name.strip(), parse_value(value.strip())
 
 
 def _text(value: Any) -> str:

@@ -95,10 +95,13 @@ class Averager:
         inside = votes > len(masks) / 2
         return Image(inside[None].to(torch.uint8), self.grid, "mask") if masks and bool(inside.any()) else None
 
-    def labels(self) -> tuple[Image, Image] | None:
+    def labels(self, tell: Callable[[int, Image], None] | None = None) -> tuple[Image, Image] | None:
         """The label that most people have at every voxel, and how many of them; None if nobody has labels.
 
         Votes are counted for several labels at a time, and the label maps read again for the next ones.
+
+        Args:
+            tell: called with every label and the share of people who have it at each voxel.
         """
         maps = [(row, row.moving_labels) for row in self.rows if row.moving_labels is not None]
         if not maps:
@@ -111,6 +114,8 @@ class Averager:
             for value, votes in zip(some, self._votes(maps, some), strict=True):
                 better = votes > most
                 best[better], most[better] = value, votes[better].to(torch.float32)
+                if tell is not None:
+                    tell(value, Image((votes / len(maps))[None].to(torch.float32), self.grid, f"label {value}"))
         share = most / len(maps)
         return Image(best[None], self.grid, "labels"), Image(share[None], self.grid, "labels probability")
 

@@ -28,7 +28,7 @@ from warpfactor.cohort.table.template import Template
 from warpfactor.cohort.template.average import Averager, Place, relative_change, sharpened, sharpness_per_mm
 from warpfactor.cohort.template.iteration import IMAGE, TemplateIteration, key_of, read_iteration
 from warpfactor.cohort.template.matrices import mean_matrix, mirror, square_root
-from warpfactor.cohort.template.people import FEWEST, gather_people, in_order
+from warpfactor.cohort.template.people import FEWEST, dimension_problems, gather_people, in_order
 from warpfactor.cohort.template.settings import TemplateSettings
 from warpfactor.cohort.template.shape import mean_map, split
 from warpfactor.errors import InputError
@@ -36,10 +36,10 @@ from warpfactor.geometry.grid import Grid, Matrix
 from warpfactor.geometry.image import Image
 from warpfactor.geometry.transform import Affine, Chain
 from warpfactor.io import read_image, write_image, write_labels, write_transform
-from warpfactor.io.transforms import ANTS_INVERSE_WARP, ANTS_WARP
+from warpfactor.io.transforms import ANTS_INVERSE_WARP, ANTS_WARP, VELOCITY
 from warpfactor.kernels import select
 from warpfactor.recipebook.recipe import Recipe
-from warpfactor.registration.folder import read_result
+from warpfactor.registration.folder import SavedResult, read_result
 from warpfactor.registration.inputs import load_image
 from warpfactor.registration.record import WARPED
 from warpfactor.registration.run import register
@@ -50,7 +50,8 @@ if TYPE_CHECKING:
     import pandas
 
 LINEAR, ITERATIONS, SUBJECTS, AFFINES = "linear", "iterations", "subjects", "affines"
-_LARGE = (ANTS_WARP, ANTS_INVERSE_WARP, WARPED)  # files of finished iterations that are not needed any more
+PROBABILITIES = "template_labels_probabilities"
+_LARGE = (ANTS_WARP, ANTS_INVERSE_WARP, VELOCITY, WARPED)  # files of finished iterations that are not needed any more
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,7 @@ def build(  # noqa: PLR0913 - the entry point takes every choice; all but two ha
     channels: Sequence[str] = (),
     labels: str | None = None,
     masks: str | None = None,
+    probabilities: bool = False,
     recipe: str | Recipe = "default",
     overrides: Mapping[str, Any] | None = None,
     options: JobOptions | None = None,
@@ -102,6 +104,7 @@ def build(  # noqa: PLR0913 - the entry point takes every choice; all but two ha
         settings: how the template is made.
         channels, labels, masks: patterns of the paths of further channels, label maps and masks of image files, in
             which {name} is the name of a person.
+        probabilities: whether to write a probability map for every label, too.
         recipe, overrides, options, engine, watch: as for `cohort.run`.
         on_iteration: called with the record of every iteration.
     """
@@ -110,7 +113,7 @@ def build(  # noqa: PLR0913 - the entry point takes every choice; all but two ha
     rows = _checked(images, patterns, Path(output), how, recipe, overrides or {}, place)
     first = make_jobs(rows, Path(output), recipe, overrides or {}, jobs)
     with open_engine(place, need_bytes=needed_bytes(first), jobs=len(rows)) as opened:
-        builder = _Builder(rows, Path(output), how, recipe, dict(overrides or {}), jobs, opened, watch)
+        builder = _Builder(rows, Path(output), how, recipe, dict(overrides or {}), jobs, opened, watch, probabilities)
         return builder.run(on_iteration or (lambda _: None))
 
 
@@ -127,6 +130,7 @@ def _checked(
     problems = [*found.problems, *settings.problems()]
     if found.rows:
         problems += row_problems(found.rows, recipe, overrides)
+        problems += dimension_problems(found.rows, settings.start)
     if not problems and not all(row_recipe(row, recipe, overrides).linear for row in found.rows):
         problems.append("A template needs a recipe with a linear stage, to begin with everybody in one place.")
     refuse([*problems, *engine_problems(engine), *folder_problems(output)])
@@ -158,6 +162,7 @@ class _Builder:
     options: JobOptions
     engine: Engine
     watch: CohortWatcher | None
+    probabilities: bool
 
     def run(self, tell: Callable[[TemplateIteration], None]) -> GroupTemplate:
         current, record = self._start()
@@ -221,7 +226,8 @@ class _Builder:
             return _Current(_files(folder, len(last.files)), folder), known
         done, before, ops = self._register(jobs), last.read(), select()
         grid = before.grid
-        mean = mean_map((read_result(folder / row.name).transform for row in done), grid)
+        flows = all((folder / row.name / VELOCITY).is_file() for row in done)
+        mean = mean_map((_map_of(read_result(folder / row.name), flows=flows) for row in done), grid, flows=flows)
         mean = mean.mirrored(ops) if self.settings.symmetric else mean
         back = mean.back(ops)
         image = self._average(
@@ -234,7 +240,8 @@ class _Builder:
             matrix, warp = split(read_result(folder / row.name).transform)
             found[row.name] = matrix @ np.linalg.inv(mean.matrix)
             distances[row.name] = 0.0 if warp is None else _length_mm(warp, grid, inside)
-        more = {"change": relative_change(image, before), "shift_mm": mean.shift_mm(inside), "distances_mm": distances}
+        change, shift_mm = relative_change(image, before), mean.shift_mm(inside, ops)
+        more = {"change": change, "shift_mm": shift_mm, "distances_mm": distances}
         made = self._write(image, folder, found, number, key, **more)
         for row in done:
             for name in _LARGE:
@@ -266,7 +273,7 @@ class _Builder:
         frame = conclude(rows, outcomes, store, page=self.options.report)
         done = [row for row, outcome in zip(rows, outcomes, strict=True) if outcome.state == DONE]
         averager = Averager(done, lambda row: read_result(store.result(row.name)).transform, image.grid, select())
-        mask, voted = averager.mask(), averager.labels()
+        mask, voted = averager.mask(), averager.labels(self._write_share if self.probabilities else None)
         if mask is not None:
             write_image(mask, self.output / "template_mask.nii.gz", force=True)
         if voted is not None:
@@ -276,6 +283,16 @@ class _Builder:
         pictures = [read_image(self.output / ITERATIONS / f"{r.number:02d}" / IMAGE)._repr_png_() for r in records]
         write_template_page(records, pictures, self.output / "template.html")
         return GroupTemplate(image, None if voted is None else voted[0], mask, tuple(records), frame, self.output)
+
+    def _write_share(self, label: int, share: Image) -> None:
+        if label != 0:
+            write_image(share, self.output / PROBABILITIES / f"{label}.nii.gz", force=True)
+
+
+def _map_of(result: SavedResult, *, flows: bool) -> tuple[Matrix, torch.Tensor | None]:
+    """The matrix of a result, and the displacement before it or the velocity it comes from."""
+    matrix, displacement = split(result.transform)
+    return matrix, result.velocity.field if flows and result.velocity is not None else displacement
 
 
 def _plain(row: CohortRow) -> CohortRow:

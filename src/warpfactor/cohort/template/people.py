@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from warpfactor.cohort.atlas.table import NAMES
 from warpfactor.cohort.identity import identify
+from warpfactor.cohort.table.check import known_shape
 from warpfactor.cohort.table.gather import TABLES, gather
 from warpfactor.cohort.table.row import CohortRow, Gathered
 from warpfactor.cohort.table.tables import rows_of
@@ -38,6 +39,15 @@ def gather_people(source: Any, patterns: Template | None = None) -> Gathered:
         renamed = [{NAMES.get(key, key): value for key, value in each.items()} for each in given]
         return _few(gather([{**each, "fixed": each.get("moving")} for each in renamed]))
     return Gathered((), ("A template is made of images, a table or dictionaries; give at least two images.",))
+
+
+def dimension_problems(rows: Sequence[CohortRow], start: Sequence[Path]) -> Iterator[str]:
+    """Which images have another dimension than the first one, a sentence each."""
+    known = [(path, known_shape(path)) for path in (*(row.moving[0] for row in rows), *start)]
+    shapes = [(path, len(shape)) for path, shape in known if shape is not None]
+    for path, count in shapes[1:]:
+        if count != shapes[0][1]:
+            yield f"{path} is {count}-D and {shapes[0][0]} {shapes[0][1]}-D; a template needs images of one dimension."
 
 
 def in_order(rows: Sequence[CohortRow]) -> tuple[CohortRow, ...]:

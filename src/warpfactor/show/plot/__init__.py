@@ -11,6 +11,6 @@ Each function returns a `matplotlib.figure.Figure`. A notebook displays it as th
 
 from warpfactor.show.plot.compare import overlay
 from warpfactor.show.plot.curves import curves
-from warpfactor.show.plot.maps import displacement, grid, image, jacobian
+from warpfactor.show.plot.maps import displacement, grid, image, jacobian, statistic
 
-__all__ = ["curves", "displacement", "grid", "image", "jacobian", "overlay"]
+__all__ = ["curves", "displacement", "grid", "image", "jacobian", "overlay", "statistic"]

@@ -1,4 +1,4 @@
-"""Maps in the planes of a grid: an image, how a warp bends a square grid, its Jacobian, how far it moves things."""
+"""Maps in the planes of a grid: an image, how a warp bends a square grid, its Jacobian, a statistic, and so on."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
 from warpfactor.errors import InputError
+from warpfactor.geometry.image import Image
 from warpfactor.geometry.planes import shown_range
 from warpfactor.geometry.transform import Warp
 from warpfactor.measure import LOG_JACOBIAN_RANGE, jacobian_figures
@@ -108,6 +109,39 @@ def displacement(result: Result | Warp, *, at: ArrayLike | None = None) -> Figur
     shown = panels.show(length_mm, cmap=SEQUENTIAL, vmin=0, vmax=max(float(np.percentile(length_mm, 99.5)), 1e-6))
     panels.bar(shown, "displacement (mm)", extend="max")
     panels.title(f"{length_mm.mean():.1f} mm on average, {length_mm.max():.1f} mm at most")
+    return panels.figure
+
+
+def statistic(
+    values: Image,
+    under: Image,
+    *,
+    where: NDArray[np.bool_] | None = None,
+    at: ArrayLike | None = None,
+    title: str = "",
+) -> Figure:
+    """Map of a statistic with both signs, such as t, over an image; where it is exactly 0 the image alone is shown.
+
+    Args:
+        values: the statistic, one channel.
+        under: an image on the same grid.
+        where: (D, H, W), what is outlined, such as the significant voxels.
+        at: world point (LPS mm) that the planes go through; that of the largest value, of either sign, without one.
+        title: above the panels.
+    """
+    volume, below = (each.data[0].detach().cpu().numpy() for each in (values, under))
+    peak = np.unravel_index(np.abs(volume).argmax(), volume.shape)
+    panels = Panels(values.grid, values.grid.index_to_world([peak])[0] if at is None else at, bar=True)
+    panels.show(gray(below, shown_range(below)), cmap="gray", vmin=0, vmax=1)
+    most = max(float(np.abs(volume).max()), 1e-6)
+    shown = panels.show(np.where(volume == 0, np.nan, volume), cmap=DIVERGING, vmin=-most, vmax=most, alpha=0.75)
+    panels.bar(shown, values.name)
+    if where is not None:
+        for plane, axes in zip(panels.planes, panels.axes[0], strict=True):
+            flat = panels.cut(where.astype(np.float32), plane)
+            if flat.min() < flat.max():
+                axes.contour(flat, levels=[0.5], colors="black", linewidths=0.8)
+    panels.title(title or values.name)
     return panels.figure
 
 
