@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from warpfactor.kernels import reference
-from warpfactor.stages.agreement import EDGE, FAR, Agreement, _blocks, _starts, agreement, correlation_length
+from warpfactor.stages.agreement import EDGE, FAR, Agreement, _starts, agreement, correlation_length, force_blocks
 
 ONES = (1.0, 1.0, 1.0)
 
@@ -66,12 +66,12 @@ def test_a_length_has_limits():
 
 
 def test_of_eight_blocks_four_are_looked_at_that_do_not_touch():
-    blocks = _blocks((2 * EDGE, 3 * EDGE, 2 * EDGE))
+    blocks = force_blocks((2 * EDGE, 3 * EDGE, 2 * EDGE))
     assert len(blocks) == 4
     for one, two in itertools.combinations(blocks, 2):
         assert sum(a != b for a, b in zip(one, two, strict=True)) == 2
-    assert len(_blocks((EDGE, 2 * EDGE, 2 * EDGE))) == 4
-    assert len(_blocks((1, 2 * EDGE, EDGE))) == 2
+    assert len(force_blocks((EDGE, 2 * EDGE, 2 * EDGE))) == 4
+    assert len(force_blocks((1, 2 * EDGE, EDGE))) == 2
 
 
 @pytest.mark.parametrize("n", [1, 8, EDGE, EDGE + 1, 2 * EDGE, 2 * EDGE + 1, 500])

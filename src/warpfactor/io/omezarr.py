@@ -11,7 +11,7 @@ import math
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from warpfactor.errors import FileError, InputError
 from warpfactor.geometry.grid import Grid
 from warpfactor.io.atomic import atomic_folder
 from warpfactor.io.units import unit_mm
-from warpfactor.io.voxels import Array, FileHeader, Volumes, VoxelSource
+from warpfactor.io.voxels import Array, Box, FileHeader, Stored, Volumes, VoxelSource
 
 FIELD_SUFFIXES: tuple[str, ...] = ()
 
@@ -77,6 +77,53 @@ def read_header(path: Path) -> FileHeader:
         return FileHeader(level.length("t"), np.dtype(level.array.dtype), _space_shape(level))
 
 
+def stored(path: Path) -> Stored:
+    """The array and the coarser ones after it, read in parts; levels that are announced must be there."""
+    with _opened(path) as level:
+        found = _stored(path, level)
+    return replace(found, levels=tuple(_stored(path, coarser) for coarser in _coarser(path)))
+
+
+def _stored(path: Path, level: _Level) -> Stored:
+    own = [axis for axis in level.axes if axis in SPACE]
+    turn = [own.index(axis) for axis in SPACE if axis in own]
+
+    def read(channel: int, box: Box) -> Array:
+        wanted = {"t": 0, "c": channel, **dict(zip(SPACE, box, strict=True))}
+        with _damage(path):
+            found = np.asarray(level.array[tuple(wanted[axis] for axis in level.axes)])
+        shape = tuple(part.stop - part.start for part in box)
+        return np.ascontiguousarray(found.transpose(turn)).reshape(shape)
+
+    chunk = getattr(level.array, "shards", None) or level.array.chunks
+    return Stored(
+        grid=_grid(path, level),
+        dtype=np.dtype(level.array.dtype),
+        channels=level.length("c"),
+        volumes=level.length("t"),
+        read=read,
+        thickness=int(level.along("z", chunk, 1)),
+    )
+
+
+def _coarser(path: Path) -> Iterator[_Level]:
+    """The stored levels after the one that a path names, fine to coarse."""
+    zarr = _zarr()
+    with _damage(path):
+        node = zarr.open(str(path), mode="r")
+        if not isinstance(node, zarr.Group):
+            return
+        described = _multiscale(node)
+        assert described is not None  # the finest was found
+        for entry in described["datasets"][1:]:
+            if entry["path"] not in node:
+                raise FileError(
+                    f"{path}: announces the level {entry['path']}, which is not there; write the levels again, or name "
+                    f"the one to use, {path}/{described['datasets'][0]['path']}."
+                )
+            yield _level(path, node[entry["path"]], described, entry)
+
+
 def write(source: VoxelSource, path: Path, *, force: bool) -> None:
     """Write a Zarr 2 folder of version 0.4, with coarser levels, that appears complete or not at all.
 
@@ -107,8 +154,15 @@ def _opened(path: Path) -> Iterator[_Level]:
     zarr = _zarr()
     if not path.is_dir():
         raise FileError(f"{path}: there is no such Zarr folder.")
-    try:
+    with _damage(path):
         yield _find_level(path, zarr.open(str(path), mode="r"), zarr)
+
+
+@contextmanager
+def _damage(path: Path) -> Iterator[None]:
+    """Turn whatever a damaged store raises inside the block into a FileError."""
+    try:
+        yield
     except (FileError, InputError):
         raise
     except Exception as error:  # codecs, stores and metadata each have exceptions of their own

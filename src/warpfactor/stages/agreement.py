@@ -45,10 +45,17 @@ def agreement(force: Tensor, weights: Sequence[float], sigma: Sequence[float], o
         weights: of its components along z, y, x, which make them comparable.
         sigma: of the Gaussian, in voxels along z, y, x.
     """
-    both, first, second, energy = _products(force, weights, sigma, ops).tolist()
+    return blocks_agreement(_parts(force), force.shape[1:], weights, sigma, ops)
+
+
+def blocks_agreement(
+    parts: Sequence[Tensor], shape: Sequence[int], weights: Sequence[float], sigma: Sequence[float], ops: Ops
+) -> Agreement:
+    """`agreement` of a force of this shape from its `force_blocks` alone."""
+    both, first, second, energy = _products(parts, weights, sigma, ops).tolist()
     if not first * second > 0:
         return Agreement(0.0, 0.0)
-    smoothed = [s for s, n in zip(sigma, force.shape[1:], strict=True) if n > 1 and s > 0]
+    smoothed = [s for s, n in zip(sigma, shape, strict=True) if n > 1 and s > 0]
     passed = math.prod(1 / (2 * math.sqrt(math.pi) * s) for s in smoothed)  # energy that is left of white noise
     return Agreement(both / math.sqrt(first * second), 4 * both / energy / passed)
 
@@ -69,16 +76,21 @@ def correlation_length(near: Agreement, far: Agreement, dimensions: int) -> floa
 
 def agree_on_device(force: Tensor, weights: Sequence[float], sigma: Sequence[float], ops: Ops, least: float) -> Tensor:
     """Whether the correlation of the halves is at least `least`, decided on their device."""
-    both, first, second, _ = _products(force, weights, sigma, ops).unbind()
+    both, first, second, _ = _products(_parts(force), weights, sigma, ops).unbind()
     found = torch.where(first * second > 0, both / (first * second).sqrt(), 0.0)
     return found >= least
 
 
-def _products(force: Tensor, weights: Sequence[float], sigma: Sequence[float], ops: Ops) -> Tensor:
+def _parts(force: Tensor) -> list[Tensor]:
+    """The blocks of a force that are looked at."""
+    return [force[(slice(None), *block)] for block in force_blocks(force.shape[1:])]
+
+
+def _products(parts: Sequence[Tensor], weights: Sequence[float], sigma: Sequence[float], ops: Ops) -> Tensor:
     """Of the smoothed halves with each other and with themselves, and of the whole force with itself: (4,) float64."""
-    total = torch.zeros(4, dtype=torch.float64, device=force.device)
-    for block in _blocks(force.shape[1:]):
-        whole = torch.stack([part[block] * weight for part, weight in zip(force, weights, strict=True)])
+    total = torch.zeros(4, dtype=torch.float64, device=parts[0].device)
+    for part in parts:
+        whole = torch.stack([component * weight for component, weight in zip(part, weights, strict=True)])
         energy = _dot(whole, whole)
         black = ops.smooth_gaussian(whole * _chessboard(whole), sigma)
         white = ops.smooth_gaussian(whole, sigma).sub_(black)
@@ -95,7 +107,8 @@ def _chessboard(field: Tensor) -> Tensor:
     return ((z[:, None, None] + y[:, None] + x) % 2).to(field.dtype)
 
 
-def _blocks(shape: Sequence[int]) -> list[tuple[slice, ...]]:
+def force_blocks(shape: Sequence[int]) -> list[tuple[slice, ...]]:
+    """The blocks of a force of this shape that are looked at."""
     every: list[tuple[slice, ...]] = [
         (slice(z, z + EDGE), slice(y, y + EDGE), slice(x, x + EDGE))
         for z in _starts(shape[0])
