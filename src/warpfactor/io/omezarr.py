@@ -140,6 +140,34 @@ def write(source: VoxelSource, path: Path, *, force: bool) -> None:
         group.attrs["multiscales"] = [_description(source, axes, count, path.name)]
 
 
+@contextmanager
+def writing(path: Path, grid: Grid, dtype: Any, channels: int, *, force: bool) -> Iterator[Path]:
+    """A folder whose voxels are `put` block by block inside the block; its levels follow, and then it appears."""
+    zarr = _zarr()
+    _check_axes(path, grid)
+    source = VoxelSource(lambda _, __: iter(()), np.dtype(dtype), grid, channels)
+    axes = ("c" if channels > 1 else "") + SPACE[-grid.ndim :]
+    with atomic_folder(path, force=force) as folder:
+        group = zarr.open_group(str(folder), mode="w", zarr_format=2)
+        space = tuple(grid.shape)[-grid.ndim :]
+        _create(group, "0", (*([channels] if channels > 1 else []), *space), axes, source.dtype)
+        yield folder
+        count = _write_coarser(group, axes)
+        group.attrs["multiscales"] = [_description(source, axes, count, path.name)]
+
+
+def put(folder: Path, channel: int, box: Box, values: Array) -> None:
+    """Write a block of whole chunks into a folder of `writing`; only one process may write a chunk."""
+    array = _zarr().open_array(str(folder / "0"), mode="r+")
+    place: tuple[Any, ...] = box
+    values = values.astype(array.dtype, copy=False)
+    if array.ndim == 4:
+        place = (channel, *box)
+    elif array.ndim == 2:
+        place, values = box[1:], values[0]
+    array[place] = values
+
+
 def _zarr() -> Any:
     try:
         import zarr

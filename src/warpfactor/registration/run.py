@@ -40,6 +40,8 @@ from warpfactor.registration.inputs import (
     load_mask,
     load_pair,
 )
+from warpfactor.registration.large import Opened, open_planned
+from warpfactor.registration.plan import MemoryPlan
 from warpfactor.registration.provenance import recorded
 from warpfactor.registration.resources import Clock, checked_device, limited_threads, peak_memory_mb, seeded, versions
 from warpfactor.registration.result import Registration, RunInfo
@@ -83,6 +85,8 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
     backend: str = "auto",
     threads: int | None = None,
     seed: int = 0,
+    memory: str | float | MemoryPlan | None = None,
+    on_plan: Callable[[MemoryPlan], None] | None = None,
     on_read: Callable[[Images], None] | None = None,
     progress: Progress | None = None,
     stop: StopEvent | None = None,
@@ -112,6 +116,10 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
         device, backend: where and by which kernels to compute; `warpfactor info` lists them.
         threads: maximum number of threads (default: all cores).
         seed: seed of random numbers; only losses of your own can draw any.
+        memory: a limit such as "8GB" that the process keeps within, or an OutOfMemoryError before it starts. What is
+            held follows from it; see MemoryPlan. If the warp has to stay on a grid twice as coarse as the fixed image,
+            the images of the result are the coarse ones, and `save` writes the full warped image.
+        on_plan: called with the plan that follows from `memory`, before the images are read.
         on_read: called with the images and masks once they are read, before anything is computed. It can refuse them
             by raising an error, for instance because label maps do not belong to them.
         progress: called with an Event after every iteration, in the thread that called `register`. An exception that it
@@ -134,18 +142,29 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
     _check_storage(chosen, choice)
     warn_of(unverified(place, choice.name))
     wanted = _Wanted((fixed_spacing_mm, moving_spacing_mm), (fixed_channels, moving_channels), threads)
+    opened = None
+    if memory is not None:
+        guided = landmarks is not None or bool(terms)
+        opened = open_planned(memory, (fixed, moving), chosen, **wanted.of_images, device=place, guided=guided)
+        chosen = opened.recipe
+        if on_plan is not None:
+            on_plan(opened.plan)
+    ops = choice.load()
     with memory_errors(REMEDY):
-        images = _read(fixed, moving, fixed_mask, moving_mask, wanted)
+        if opened is None:
+            images = _read(fixed, moving, fixed_mask, moving_mask, wanted)
+        else:
+            with limited_threads(threads):
+                images = opened.read(fixed_mask, moving_mask, ops)
     if initial is None:
         check_lengths(images)
     if on_read is not None:
         on_read(images)
-    if place.type == "cpu":
+    if place.type == "cpu" and opened is None:
         check_room(images, chosen)
     if chosen.deformable is not None:
         check_weights(chosen.deformable.channel_weights, images)
         chosen = chosen.for_grid(working_grid(chosen.deformable, images.fixed.grid, images.moving.grid))
-    ops = choice.load()
     start = load_initial(initial, images.fixed.grid, ops)
     guides = load_guides((*_points(landmarks, landmarks_weight), *terms), images, ops, place)
     led = _Led(guides, metric_weight, chosen)
@@ -161,8 +180,11 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
         scene = _prepare(images, chosen, run)
         found = _run_stages(scene, chosen, start, led, run)
         del scene, start
+        if opened is not None and opened.plan.coarser:
+            found = _refined(found, opened, run)
         result = _finish(images, found, run, outside)
-        return replace(result, run=replace(result.run, sources=sources, prints=prints))
+        result = replace(result, run=replace(result.run, sources=sources, prints=prints))
+        return result if opened is None else opened.described(result)
 
 
 @dataclass(frozen=True)
@@ -222,6 +244,7 @@ class _Found:
     foreground: Tensor | None
     nonfinite: tuple[int, int]
     missing: tuple[float, float]
+    masks: tuple[Tensor | None, Tensor | None]
 
 
 def _recipe(spec: str | Recipe, overrides: Mapping[str, Any] | None, channel_weights: Sequence[float] | None) -> Recipe:
@@ -267,6 +290,11 @@ class _Wanted(NamedTuple):
     spacings_mm: tuple[Spacing, Spacing]
     channels: tuple[Channels, Channels]
     threads: int | None
+
+    @property
+    def of_images(self) -> dict[str, Any]:
+        """All but the threads."""
+        return {"spacings_mm": self.spacings_mm, "channels": self.channels}
 
 
 def _read(fixed: Any, moving: Any, fixed_mask: Any, moving_mask: Any, wanted: _Wanted) -> Images:
@@ -352,6 +380,23 @@ def _run_stages(scene: Scene, recipe: Recipe, start: Initial, led: _Led, run: _R
         foreground=where,
         nonfinite=(scene.fixed.nonfinite, scene.moving.nonfinite),
         missing=missing,
+        masks=(scene.fixed.mask, scene.moving.mask),
+    )
+
+
+def _refined(found: _Found, opened: Opened, run: _Run) -> _Found:
+    """What the stages found at half the resolution, after the finest level of the deformable one."""
+    across = found.recipe.deformable != opened.recipe.deformable
+    whole = replace(found, recipe=opened.full_recipe.for_contrasts(same=not across))
+    if found.warped is None or found.interrupted:
+        return whole
+    gaps = [mask if share else None for mask, share in zip(found.masks, found.missing, strict=True)]
+    warped = opened.refine(found.warped, found.matrix, gaps, across=across, ops=run.ops, watch=run.watch())
+    _log_stage(warped.stage)
+    run.clock.lap("finest level")
+    stages = (*found.stages[:-1], warped.stage)
+    return replace(
+        whole, displacement=warped.displacement, warped=warped, stages=stages, interrupted=run.stopped
     )
 
 

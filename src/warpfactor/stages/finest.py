@@ -42,7 +42,7 @@ def warp_grid(grid: Grid) -> Grid:
 
 def can_be_coarser(settings: Deformable) -> bool:
     """Whether a stage with these settings can have its finest level on a coarser grid."""
-    fits = settings.damping.relative and settings.units == "spacing" and settings.levels[-1] == 1
+    fits = settings.damping.relative and settings.units == "spacing" and settings.levels[-2:] == (COARSER, 1)
     return fits and isinstance(settings.metric, Local) and settings.optimizer.damped
 
 
@@ -62,7 +62,7 @@ def run_finest(
     Args:
         scene: the images at full resolution.
         settings: of the whole stage; the last level is run.
-        start: (3, *warp grid) displacement in its voxels; None starts at zero.
+        start: (3, *warp grid) displacement in its voxels, which is overwritten; None starts at zero.
         before: how the coarser levels went.
         affine: 4x4, LPS mm, fixed to moving world.
         planes: of the fixed image that are worked on at once.
@@ -73,17 +73,17 @@ def run_finest(
     matrix = VoxelMap(scene.fixed.grid, None, affine).matrix(scene.moving.grid)
     report = reporter(level, scene.fixed.grid, settings, watch)
     solver = HalfGridLevel(level, matrix, settings, ops, grid, planes, report, lambda: watch.stopped)
-    nothing = new_field((3, *grid.shape)).zero_()
-    first = solver.cost.linearize(nothing, matrix)
-    warp = nothing if start is None else start
-    del nothing
-    given = None if start is None else start.clone()
+    zero = new_field((3, *grid.shape)).zero_()
+    first = solver.cost.linearize(zero, matrix)
+    warp = zero if start is None else start
+    del zero
     warp, ending = solver.run(warp, Carried())
     if settings.volume > 0:
         repair(warp, ops)
     last = solver.cost.linearize(warp, matrix)
     give_back_memory()
-    levels = (*before.levels, (level.factor, ending))
+    levels = (*((COARSER * factor, how) for factor, how in before.levels), (level.factor, ending))
+    coarser = (replace(event, level=COARSER * event.level) for event in before.history)
     kept = last.cost <= first.cost or not first.count
     stage = replace(
         before,
@@ -93,10 +93,10 @@ def run_finest(
         ending=stage_ending(list(levels)) if kept else Ending.WORSE,
         kept=kept,
         seconds=before.seconds + watch.seconds,
-        history=(*before.history, *watch.events),
+        history=(*coarser, *watch.events),
         levels=levels,
     )
-    return (warp if kept else given), stage
+    return (warp if kept else None), stage
 
 
 class HalfGridLevel(LevelSolver):
@@ -268,9 +268,11 @@ def lifted(displacement: Tensor, source: Grid, target: Grid, ops: Ops) -> Tensor
 
 def _in_pairs(values: Tensor, axis: int) -> Tensor:
     """Sums of two neighbours along an axis; the last one is alone if there are an odd number."""
-    n = values.shape[axis]
-    pairs = torch.narrow(values, axis, 0, n - n % 2).unflatten(axis, (n // 2, 2)).sum(axis + 1)
-    return pairs if n % 2 == 0 else torch.cat([pairs, values.narrow(axis, n - 1, 1)], axis)
+    ahead = (slice(None),) * axis
+    sums = values[(*ahead, slice(0, None, 2))].clone()
+    odd = values[(*ahead, slice(1, None, 2))]
+    sums.narrow(axis, 0, odd.shape[axis]).add_(odd)
+    return sums
 
 
 def _lengths(block: tuple[slice, ...], shape: Sequence[int]) -> list[int]:
