@@ -112,10 +112,10 @@ def phantom_slabs(
     """
     size = _checked_shape(shape)
     anatomy, waves = _Anatomy.random(_stream(seed, 0), size), _Waves.random(_stream(seed, 1), 14, 1.1, channels=3)
-    small = tuple(max(min(n, _SMALLEST), n // 4) for n in size)
-    coarse = _random_displacement(_stream(seed, 1), (small[0], small[1], small[2]), displacement_vox * small[2] / size[2])
-    length = float(_length(coarse).max()) * size[2] / small[2]
-    scale = length / float(_length(_tapered(waves, (small[0], small[1], small[2]), slice(0, small[0]))).max())
+    depth, height, width = (max(min(n, _SMALLEST), n // 4) for n in size)
+    small, larger = (depth, height, width), size[2] / width
+    coarse = _random_displacement(_stream(seed, 1), small, displacement_vox / larger)
+    scale = larger * float(_length(coarse).max() / _length(_tapered(waves, small, slice(0, depth))).max())
     for start in range(0, size[0], planes):
         part = slice(start, min(start + planes, size[0]))
         index = _index_grid((part.stop - start, *size[1:]))

@@ -146,9 +146,7 @@ def test_slabs_add_up_to_the_whole(generator, backend, exact, thickness):
     expected = backend.lncc(fixed, moving, u, matrix, gradient=whole, **options)
     cores = [slice(z, min(z + thickness, 21)) for z in range(0, 21, thickness)]
     slabs = [Slab(slice(max(0, core.start - 5), min(21, core.stop + 5)), core) for core in cores]
-    plans = backend.lncc_slabs(
-        fixed[None], None, slabs=slabs, radius=radius, window="box", exact=exact, floors=(FLAT,)
-    )
+    plans = backend.lncc_slabs(fixed[None], None, slabs=slabs, radius=radius, window="box", exact=exact, floors=(FLAT,))
     totals, found = np.zeros(2), torch.full_like(u, torch.nan)
     for slab, (plan,) in zip(slabs, plans, strict=True):
         there = matrix.clone()

@@ -1,8 +1,8 @@
 """Volumes beyond memory: a phantom made on disk, registered under a limit, and its true error.
 
-    python -m warpfactor.bench.large phantom 512 data        # data/fixed.ome.zarr, data/moving.ome.zarr, data/truth.npy
-    warpfactor register data/fixed.ome.zarr data/moving.ome.zarr -o out --memory 2GB
-    python -m warpfactor.bench.large error data out
+python -m warpfactor.bench.large phantom 512 data        # data/fixed.ome.zarr, data/moving.ome.zarr, data/truth.npy
+warpfactor register data/fixed.ome.zarr data/moving.ome.zarr -o out --memory 2GB
+python -m warpfactor.bench.large error data out
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def make(size: int, folder: Path) -> None:
             arrays[side][0][planes] = full.numpy().astype(np.uint16)
             half = torch.nn.functional.avg_pool3d(full[None, None], 2)[0, 0].round()
             arrays[side][1][planes.start // 2 : planes.stop // 2] = half.numpy().astype(np.uint16)
-        kept.append(np.concatenate([part.displacement.numpy(), part.mask[None].numpy()])[:, ::STRIDE, ::STRIDE, ::STRIDE])
+        whole = np.concatenate([part.displacement.numpy(), part.mask[None].numpy()])
+        kept.append(whole[:, ::STRIDE, ::STRIDE, ::STRIDE])
     np.save(folder / "truth.npy", np.concatenate(kept, axis=1))
 
 
@@ -79,7 +80,7 @@ def main(arguments: list[str]) -> None:
     if arguments[:1] == ["phantom"]:
         make(int(arguments[1]), Path(arguments[2]))
     elif arguments[:1] == ["error"]:
-        print(json.dumps(error(Path(arguments[1]), Path(arguments[2])), indent=2))  # noqa: T201 - a command of its own
+        print(json.dumps(error(Path(arguments[1]), Path(arguments[2])), indent=2))
     else:
         raise SystemExit(__doc__)
 

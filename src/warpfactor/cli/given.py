@@ -50,6 +50,12 @@ class GivenTransform:
             raise InputError(f"The grid of the {space} image is not known; give an image of that space as --reference.")
         return known
 
+    def lazy_grid(self, space: str, reference: Path | None) -> wf.Grid:
+        """As `output_grid`; of the reference image only the header is read, where its format allows it."""
+        from warpfactor.io.lazy import open_lazily
+
+        return self.output_grid(space, None) if reference is None else open_lazily(reference).grid
+
 
 def read_given(result: Path | None, transforms: list[str] | None) -> GivenTransform:
     """The transform of a result folder or of a list of files."""

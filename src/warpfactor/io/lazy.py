@@ -109,7 +109,9 @@ def box_grid(grid: Grid, box: Box) -> Grid:
     return Grid((depth, height, width), grid.matrix @ step, grid.ndim)
 
 
-def open_lazily(source: Any, *, spacing_mm: Sequence[float] | float | None = None, name: str | None = None) -> LazyImage:
+def open_lazily(
+    source: Any, *, spacing_mm: Sequence[float] | float | None = None, name: str | None = None
+) -> LazyImage:
     """An image that is read in parts, from a path or anything that `from_any` takes.
 
     Args:

@@ -52,7 +52,8 @@ def stored(path: Path) -> Stored | None:
     """The voxels of a file without compression, read in parts; None if they do not lie in one piece."""
     with _opened(path) as file:
         series = _series(path, file)
-        offset, shape, axes, kind = series.dataoffset, series.shape, series.axes, np.dtype(file.byteorder + series.dtype.char)
+        offset, shape, axes = series.dataoffset, series.shape, series.axes
+        kind = np.dtype(series.dtype).newbyteorder(file.byteorder)
         spacing_mm = _spacing_mm(file, series)
     if offset is None:
         return None

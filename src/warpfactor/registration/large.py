@@ -24,7 +24,8 @@ from warpfactor.io.lazy import LazyImage, open_lazily, whole_planes
 from warpfactor.kernels.ops import Ops
 from warpfactor.recipebook.recipe import Recipe
 from warpfactor.registration.inputs import Channels, Images, Spacing, load_mask
-from warpfactor.registration.plan import MemoryPlan, make_plan, without_finest
+from warpfactor.registration.plan import MemoryPlan, make_plan, planes_for, without_finest
+from warpfactor.registration.resources import limited_threads
 from warpfactor.registration.result import FullImages, Registration
 from warpfactor.scene.prepare import TAILS
 from warpfactor.scene.scene import Scene, Side
@@ -86,7 +87,7 @@ class Opened:
             return self.full_recipe
         return self.full_recipe.replace({"deformable.storage": self.plan.images})
 
-    def read(self, fixed_mask: Any, moving_mask: Any, ops: Ops) -> Images:
+    def read(self, ops: Ops, threads: int | None, fixed_mask: Any, moving_mask: Any) -> Images:
         """The images that are registered: the full ones, or those of half the resolution."""
         if not self.plan.coarser:
             fixed, moving = self.fixed.image(), self.moving.image()
@@ -96,7 +97,8 @@ class Opened:
             read_mask(fixed_mask, self.fixed, "fixed mask"),
             read_mask(moving_mask, self.moving, "moving mask"),
         ]
-        return self.coarse_images(ops)
+        with limited_threads(threads):
+            return self.coarse_images(ops)
 
     def described(self, result: Registration) -> Registration:
         """The result with its plan, and with the full images if its own are coarse."""
@@ -137,7 +139,7 @@ class Opened:
             before=warped.stage,
             ops=ops,
             affine=matrix,
-            planes=self.plan.slab_planes,
+            planes=planes_for(self.full_recipe, settings, self.plan.slab_planes),
             watch=watch,
         )
         return replace(warped, displacement=displacement, stage=stage)

@@ -7,11 +7,13 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from warpfactor.errors import InputError, OutOfMemoryError
+from warpfactor.geometry.grid import Grid
 from warpfactor.io.lazy import LazyImage
 from warpfactor.memory import parse_bytes, shown_bytes, used_bytes
 from warpfactor.recipebook.recipe import Recipe
 from warpfactor.stages.deform import runs_coarser
 from warpfactor.stages.finest import can_be_coarser, warp_grid
+from warpfactor.stages.settings import Deformable
 from warpfactor.terms.base import Local
 
 # Bytes, measured on phantoms of 128 to 512 voxels along each axis with two threads; docs/benchmarks/large.md.
@@ -21,10 +23,9 @@ LINEAR_RUN = 16  # the same without a warp
 SHORT_IMAGES = 4  # saved of them by 16-bit images
 FIELD = 12  # a voxel of a displacement field
 LEVEL_EXTRA = 10  # a voxel of the warp's grid at the finest level, besides two fields
-SLAB = 36  # a voxel of a slab
-DESCRIBED = 40  # more where self-similarity of both images is held
+SLAB = 34  # a voxel of a slab, besides what the metric holds of it
 READING = 96e6  # planes that are read, or written, at once
-THICKEST, THINNEST = 64, 8  # planes of a slab
+THICKEST, THINNEST, LEAST = 64, 8, 2  # planes of a slab; the least is for metrics that hold more of it
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,9 @@ class MemoryPlan:
     @property
     def sentence(self) -> str:
         """For people, before the run starts."""
-        how = f"images as {self.images}, warp on the {'grid of the fixed image' if self.warp == 'full' else 'half grid'}"
+        how = (
+            f"images as {self.images}, warp on the {'grid of the fixed image' if self.warp == 'full' else 'half grid'}"
+        )
         slabs = "" if self.slab_planes is None else f", slabs of {self.slab_planes} planes"
         return (
             f"Memory: {how}{slabs}; {shown_bytes(self.predicted_bytes)} predicted of "
@@ -82,6 +85,8 @@ def make_plan(
         OutOfMemoryError: if none does; it says what the least is.
     """
     if isinstance(limit, MemoryPlan):
+        if limit.coarser and not can_run_coarser(recipe):
+            raise InputError(f"The warp of the recipe {recipe.name!r} cannot stay on a coarser grid for these images.")
         return limit
     bytes_allowed = limit_bytes(limit)
     plans = _ways(bytes_allowed, fixed, moving, recipe, coarser=can_run_coarser(recipe) and not guided)
@@ -90,7 +95,8 @@ def make_plan(
         least = min(plan.predicted_bytes for plan in plans)
         raise OutOfMemoryError(
             f"A memory limit of {shown_bytes(bytes_allowed)} cannot be held: registering {fixed.name} "
-            f"({fixed.grid.summary}) and {moving.name} needs at least {shown_bytes(least)}{_why(recipe, guided=guided)}."
+            f"({fixed.grid.summary}) and {moving.name} needs at least {shown_bytes(least)}"
+            f"{_why(recipe, guided=guided)}."
         )
     return fitting
 
@@ -147,9 +153,7 @@ def _whole_parts(base: float, fixed: LazyImage, moving: LazyImage, recipe: Recip
     return {"registration": base + images + more + each * fixed.grid.voxel_count}
 
 
-def _coarser(
-    allowed: int, base: float, fixed: LazyImage, moving: LazyImage, recipe: Recipe, planes: int
-) -> MemoryPlan:
+def _coarser(allowed: int, base: float, fixed: LazyImage, moving: LazyImage, recipe: Recipe, planes: int) -> MemoryPlan:
     """Of a run at half the resolution, and of its finest level by slabs."""
     kept = base + fixed.held_bytes + moving.held_bytes
     grids = warp_grid(fixed.grid), warp_grid(moving.grid)
@@ -158,8 +162,7 @@ def _coarser(
     coarse = 4 * sum(image.channels * grid.voxel_count for image, grid in zip((fixed, moving), grids, strict=True))
     more = coarse - 4 * sum(grid.voxel_count for grid in grids)
     stages = [each for each in (recipe.deformable, recipe.across) if each is not None]
-    reach = max((each.metric.reach(len(each.levels) - 1) for each in stages if isinstance(each.metric, Local)), default=0)
-    slab = SLAB * (planes + 2 * reach) * math.prod(fixed.grid.shape[1:])
+    slab = max((slab_bytes(recipe, each, fixed.grid, planes) for each in stages), default=0)
     parts = {
         "reading": kept + max(short) + coarse + small * 4 + READING,
         "coarser levels": kept + coarse + more + (LINEAR_RUN if not stages else RUN) * small,
@@ -170,6 +173,25 @@ def _coarser(
         parts["finest level"] = kept + coarse + full + fields * small + max(slab, READING)
     parts["writing"] = kept + coarse + 3 * FIELD * small + READING + slab
     return _plan(allowed, parts, "int16", "half", planes if stages else None)
+
+
+def slab_bytes(recipe: Recipe, stage: Deformable, grid: Grid, planes: int) -> int:
+    """What a slab takes; `planes` are those of the recipe's first choice of metric."""
+    assert isinstance(stage.metric, Local)
+    reach = stage.metric.reach(len(stage.levels) - 1)
+    own = planes_for(recipe, stage, planes)
+    return (SLAB + stage.metric.slab_bytes) * (own + 2 * reach) * math.prod(grid.shape[1:])
+
+
+def planes_for(recipe: Recipe, stage: Deformable, planes: int) -> int:
+    """Planes of a slab with the metric of a stage, so that it takes about as much as with the recipe's first choice."""
+    first = recipe.deformable
+    assert first is not None and isinstance(first.metric, Local) and isinstance(stage.metric, Local)
+    if stage.metric == first.metric:
+        return planes
+    room = (SLAB + first.metric.slab_bytes) * (planes + 2 * first.metric.reach(len(first.levels) - 1))
+    own = room // (SLAB + stage.metric.slab_bytes) - 2 * stage.metric.reach(len(stage.levels) - 1)
+    return max(LEAST, own // 2 * 2)
 
 
 def _plan(allowed: int, parts: dict[str, float], images: str, warp: str, planes: int | None) -> MemoryPlan:

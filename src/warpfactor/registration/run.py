@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, replace
+from functools import partial
 from pathlib import Path
 from threading import Event as StopEvent
 from typing import Any, NamedTuple
@@ -151,11 +152,8 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
             on_plan(opened.plan)
     ops = choice.load()
     with memory_errors(REMEDY):
-        if opened is None:
-            images = _read(fixed, moving, fixed_mask, moving_mask, wanted)
-        else:
-            with limited_threads(threads):
-                images = opened.read(fixed_mask, moving_mask, ops)
+        read = partial(_read, fixed, moving, wanted) if opened is None else partial(opened.read, ops, threads)
+        images = read(fixed_mask, moving_mask)
     if initial is None:
         check_lengths(images)
     if on_read is not None:
@@ -297,7 +295,7 @@ class _Wanted(NamedTuple):
         return {"spacings_mm": self.spacings_mm, "channels": self.channels}
 
 
-def _read(fixed: Any, moving: Any, fixed_mask: Any, moving_mask: Any, wanted: _Wanted) -> Images:
+def _read(fixed: Any, moving: Any, wanted: _Wanted, fixed_mask: Any, moving_mask: Any) -> Images:
     fixed_image, moving_image = load_pair(fixed, moving, **wanted._asdict())
     return Images(
         fixed_image,
@@ -395,9 +393,7 @@ def _refined(found: _Found, opened: Opened, run: _Run) -> _Found:
     _log_stage(warped.stage)
     run.clock.lap("finest level")
     stages = (*found.stages[:-1], warped.stage)
-    return replace(
-        whole, displacement=warped.displacement, warped=warped, stages=stages, interrupted=run.stopped
-    )
+    return replace(whole, displacement=warped.displacement, warped=warped, stages=stages, interrupted=run.stopped)
 
 
 def _with_gaps(

@@ -24,7 +24,7 @@ from warpfactor.kernels.ops import Ops
 from warpfactor.registration.apply import LABEL_MODES
 from warpfactor.scene.background import background
 
-BLOCK_VOXELS = 1 << 21  # of the output, computed at once
+BLOCK_VOXELS, FEWEST_VOXELS = 1 << 22, 1 << 21  # of the output, computed at once; a chunk has so many
 VOXEL_BYTES = 100  # that a voxel of a block takes while it is computed
 MARGIN = 2  # voxels around what a block maps to that are read with it
 GLIMPSE_PLANES = 32  # of an image without coarser levels, from which its background follows
@@ -105,13 +105,7 @@ def needed_box(place: VoxelMap, image: Grid) -> Box | None:
     return parts[0], parts[1], parts[2]
 
 
-def write_resampled(
-    work: Resampling,
-    path: Path,
-    *,
-    force: bool = False,
-    voxels: int = BLOCK_VOXELS,
-) -> None:
+def write_resampled(work: Resampling, path: Path, *, force: bool = False, voxels: int = BLOCK_VOXELS) -> None:
     """Write the output while it is computed; the file appears complete or not at all.
 
     Args:

@@ -79,6 +79,11 @@ class Term(Protocol):
 class Local(Protocol):
     """A term of which the part of a voxel depends on what is near it, so that slabs of the images are enough."""
 
+    @property
+    def slab_bytes(self) -> int:
+        """Memory per voxel of a slab, with what it maps to, besides its displacement and its gradient."""
+        ...
+
     def reach(self, level: int) -> int:
         """Planes around a slab on which its cost and gradient depend."""
         ...

@@ -65,6 +65,11 @@ class LNCC:
         plans = ops.lncc_plans(scene.fixed.data, scene.fixed.mask, **self._planned(radii, floors))
         return self._channels(scene, ops, radii, floors, plans, weights)
 
+    @property
+    def slab_bytes(self) -> int:
+        """Rows at the cuts between blocks."""
+        return 2
+
     def reach(self, level: int) -> int:
         """Two radii, since a voxel is in windows that reach as far again; at least one voxel for derivatives."""
         return 2 * (at_level(self.size, level) // 2) + 1

@@ -53,6 +53,11 @@ class MIND(Plain):
         calls = tuple(self._call(channel, scene, ops) for channel in range(len(scene.fixed.data)))
         return Channels(calls, normalized_weights(weights, len(calls)))
 
+    @property
+    def slab_bytes(self) -> int:
+        """The mask, and the channels of both images."""
+        return 30
+
     def reach(self, level: int) -> int:
         """As far as patches lie apart, if the moving image's voxels are twice as large, and as wide as they are."""
         return math.ceil(2 * self.distance + 3 * self.patch) + 2

@@ -38,6 +38,11 @@ class MSE(Plain):
             calls.append(self._call(scene, channel, alike, uf * uf, ops))
         return Channels(tuple(calls), normalized_weights(weights, len(calls)))
 
+    @property
+    def slab_bytes(self) -> int:
+        """The mask."""
+        return 1
+
     def reach(self, level: int) -> int:
         """For derivatives."""
         return 1

@@ -53,9 +53,7 @@ class VoxelSlab:
         mask[self.slab.inner] = 1 if fixed.mask is None else fixed.mask[self.slab.core]
         part = Scene(
             replace(fixed, data=fixed.data[:, outer], mask=mask),
-            replace(
-                moving, data=moving.data[:, planes], mask=None if moving.mask is None else moving.mask[planes]
-            ),
+            replace(moving, data=moving.data[:, planes], mask=None if moving.mask is None else moving.mask[planes]),
         )
         there = matrix.clone()
         there[0, 3] -= planes.start

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Any
 
 import torch
@@ -212,7 +212,7 @@ def _slabs(ops: Ops, at: Given) -> Outputs:
     radius, flat = at.window((2, 2, 2)), (1e-4 * at.unit**2,) * 2
     depth, reach = fixed.shape[0], 2 * radius[0] + 1
     cuts = (0, depth // 2, depth) if depth > 1 else (0, depth)
-    cores = [slice(a, b) for a, b in zip(cuts, cuts[1:], strict=False)]
+    cores = [slice(a, b) for a, b in pairwise(cuts)]
     slabs = [Slab(slice(max(0, core.start - reach), min(depth, core.stop + reach)), core) for core in cores]
     options = {"radius": radius, "window": "box", "exact": True}
     plans = ops.lncc_slabs(fixed[None], None, slabs=slabs, floors=[flat[0]], **options)
