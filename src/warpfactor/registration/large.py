@@ -108,7 +108,7 @@ class Opened:
     def coarse_images(self, ops: Ops) -> Images:
         """Both images and their masks at half their resolution; the fixed one lies on the grid of the warp."""
         fixed, moving = coarse_image(self.fixed, ops), coarse_image(self.moving, ops)
-        fixed = _in_place(fixed, warp_grid(self.fixed.grid), ops)
+        fixed = in_place(fixed, warp_grid(self.fixed.grid), ops)
         found = [
             None if mask is None else _coarse_mask(mask, image, side.grid, ops)
             for mask, image, side in zip(self.masks, (fixed, moving), (self.fixed, self.moving), strict=True)
@@ -321,7 +321,7 @@ def _is_half(level: Grid, wanted: Grid) -> bool:
     return all(abs(a / b - 1) < NEAR and abs(n - m) <= 1 for a, b, n, m in pairs)
 
 
-def _in_place(image: Image, grid: Grid, ops: Ops) -> Image:
+def in_place(image: Image, grid: Grid, ops: Ops) -> Image:
     """A coarse image on the grid of the warp; one that lies elsewhere is interpolated there."""
     if image.grid.same_space(grid, SAME_PLACE_VOX):
         return replace(image, grid=grid)
