@@ -68,6 +68,12 @@ def test_fields_in_slabs_are_those_of_the_whole(place, tmp_path, monkeypatch):
         whole, found = (wf.read_transform(tmp_path / f"{command}{end}.nii.gz") for end in ("", "_slabs"))
         assert whole.grid == found.grid
         torch.testing.assert_close(found.displacement, whole.displacement, rtol=0, atol=2e-3)
+    run("compose", *chain(place), "-o", tmp_path / "field.zarr", *memory)
+    zarr = wf.read_transform(tmp_path / "field.zarr", single=True)
+    assert zarr.displacement.dtype == torch.float32
+    torch.testing.assert_close(
+        zarr.displacement.double(), wf.read_transform(tmp_path / "compose.nii.gz").displacement, rtol=0, atol=1e-4
+    )
     run("jacobian", *chain(place), "-o", tmp_path / "jacobian.nii.gz")
     done = run("jacobian", *chain(place), "-o", tmp_path / "slabs.nii.gz", *memory)
     assert "slab by slab" in done.stdout

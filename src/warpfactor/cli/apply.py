@@ -92,7 +92,7 @@ def command(  # noqa: PLR0913 - one argument per option
         raise InputError(f"{source}: holds points; --memory, --workers and --scheduler are for images.")
     if streamed:
         check_reading(memory, result, transforms)
-    given = read_given(result, transforms)
+    given = read_given(result, transforms, single=streamed)
     _warn_of_change(source, given)
     if points:
         written = _map_points(source, output, given, to, ras=ras, force=force)
@@ -109,7 +109,7 @@ def command(  # noqa: PLR0913 - one argument per option
             engine = None
             if workers is not None or scheduler is not None:
                 engine = engine_settings(workers, 1, None, scheduler, None, None)
-            written = stream(order, output, memory, engine, force=force)
+            written = stream(order, given.towards(to), output, memory, engine, force=force)
         else:
             written = job.labels() if labels else job.images()
     if not quiet:

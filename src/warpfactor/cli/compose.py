@@ -27,7 +27,7 @@ def command(
     """
     wf.io.check_free(output, force=force)
     check_reading(memory, result, transforms)
-    given = read_given(result, transforms)
+    given = read_given(result, transforms, single=memory is not None)
     if memory is None or not compose_in_slabs(given, output, memory, reference, force=force):
         write_transform(given.transform, output, reference, given.fixed_grid, force=force)
     if not quiet:

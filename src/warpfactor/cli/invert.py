@@ -32,7 +32,7 @@ def command(
     """
     wf.io.check_free(output, force=force)
     check_reading(memory, result, transforms)
-    given = read_given(result, transforms)
+    given = read_given(result, transforms, single=memory is not None)
     if memory is not None and invert_in_slabs(given, output, memory, reference, force=force):
         if not quiet:
             typer.echo(f"Inverse transform, moving to fixed, written slab by slab to {output}.")

@@ -35,7 +35,7 @@ def command(  # noqa: PLR0913 - one argument per option
     """
     wf.io.check_free(output, force=force)
     check_reading(memory, result, transforms)
-    given = read_given(result, transforms)
+    given = read_given(result, transforms, single=memory is not None)
     if memory is not None:
         whole = total or reference is not None
         folded, least = jacobian_in_slabs(given, output, memory, reference, total=whole, log=log, force=force)

@@ -11,6 +11,7 @@ from warpfactor.errors import InputError
 if TYPE_CHECKING:
     from warpfactor.cli.given import GivenTransform
     from warpfactor.cohort import EngineSettings
+    from warpfactor.geometry.transform import Transform
     from warpfactor.registration.orders import BlockJob, Order
 
 
@@ -25,11 +26,14 @@ def check_reading(memory: str | None, result: Path | None, transforms: list[str]
         check_limit(limit_of(memory), reading_bytes(files), "reading the transform")
 
 
-def stream(order: Order, output: Path, memory: str | None, engine: EngineSettings | None, *, force: bool) -> str:
+def stream(
+    order: Order, transform: Transform, output: Path, memory: str | None, engine: EngineSettings | None, *, force: bool
+) -> str:
     """Resample in parts, in this process or on a Dask cluster; returns what was written.
 
     Args:
         order: what to resample.
+        transform: of the order, as it was read.
         output: file to write.
         memory: the limit.
         engine: the cluster; None works in this process.
@@ -42,7 +46,7 @@ def stream(order: Order, output: Path, memory: str | None, engine: EngineSetting
 
     if engine is not None and not omezarr.handles(output):
         raise InputError(f"{output}: several processes write an OME-Zarr only; give a name that ends in .ome.zarr.")
-    work = order.open()
+    work = order.open(transform)
     voxels = _block_voxels(None if memory is None else limit_of(memory), order.source)
     if engine is None:
         write_resampled(work, output, force=force, voxels=voxels)

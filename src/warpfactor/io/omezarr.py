@@ -23,9 +23,9 @@ from warpfactor.io.atomic import atomic_folder
 from warpfactor.io.units import unit_mm
 from warpfactor.io.voxels import Array, Box, FileHeader, Stored, Volumes, VoxelSource
 
-FIELD_SUFFIXES: tuple[str, ...] = ()
-
 SUFFIX = ".zarr"
+FIELD_SUFFIXES: tuple[str, ...] = (SUFFIX,)  # the components of a displacement are channels, x first, in LPS mm
+
 SPACE, KINDS = "zyx", {"t": "time", "c": "channel", **dict.fromkeys("zyx", "space")}
 UNNAMED_UNIT = "micrometer"  # of files that name no unit, as OME-TIFF has it
 VERSION = "0.4"  # that is written, with Zarr 2: every reader of OME-Zarr reads it
@@ -62,7 +62,7 @@ class _Level:
 
 def read(path: Path, *, field: bool = False) -> Volumes:
     """Read the voxels and their grid; time points are volumes of a series, and an image of one plane is 2-D."""
-    del field  # no field is written as OME-Zarr
+    del field  # its components are channels
     with _opened(path) as level:
         voxels = np.asarray(level.array[...])
     order = [level.axes.index(axis) for axis in "tczyx" if axis in level.axes]

@@ -23,7 +23,7 @@ from warpfactor.measure import LOG_JACOBIAN_RANGE
 from warpfactor.memory import shown_bytes, used_bytes
 from warpfactor.registration.plan import LIBRARIES
 
-READ_BYTES = 40  # a voxel of a field takes while it is read
+READ_BYTES = 18  # a voxel of a field takes while it is read
 HELD_BYTES = 12  # and then
 SLAB_BYTES = 140  # a voxel of a slab takes while it is computed
 INVERTED_BYTES = 60  # a voxel of a field takes while it is inverted as a whole and the errors are measured
@@ -110,7 +110,7 @@ def reading_bytes(files: list[Path]) -> int:
     """Memory that the fields among some transform files take while they are read, by their headers."""
     most = held = 0
     for path in files:
-        if path.is_file() and path.name.lower().endswith(field_suffixes()):
+        if path.exists() and path.name.lower().endswith(field_suffixes()):
             shape = find_format(path).read_header(path).shape or ()
             most = max(most, math.prod(shape))
             held += HELD_BYTES * math.prod(shape)

@@ -187,6 +187,7 @@ class SavedResult:
         transform: maps points of fixed space to moving space, and resamples images of moving space onto fixed grids.
         fixed_grid, moving_grid: the grids of the two images.
         entries: the content of result.json.
+        single: whether fields are kept in single precision.
     """
 
     folder: Path
@@ -194,6 +195,7 @@ class SavedResult:
     fixed_grid: Grid
     moving_grid: Grid
     entries: dict[str, Any]
+    single: bool = False
 
     def __repr__(self) -> str:
         names = (self.entries[side].get("name", side) for side in ("moving", "fixed"))
@@ -212,7 +214,7 @@ class SavedResult:
         """Maps points of moving space to fixed space; read from its file when it is first used."""
         affine = f"[{self.folder / ANTS_AFFINE},1]"
         parts: list[str | Path] = [affine] if self.warp is None else [affine, self.folder / ANTS_INVERSE_WARP]
-        return read_transform(parts, source="moving", target="fixed")
+        return read_transform(parts, source="moving", target="fixed", single=self.single)
 
     @property
     def warp(self) -> Warp | None:
@@ -256,8 +258,10 @@ class SavedResult:
         return self.entries
 
 
-def read_result(folder: str | Path) -> SavedResult:
+def read_result(folder: str | Path, *, single: bool = False) -> SavedResult:
     """Read the result that `Registration.save` or `warpfactor register` wrote into a folder.
+
+    With `single` displacement fields stay in single precision, as their files hold them, in half the memory.
 
     >>> import tempfile
     >>> import warpfactor as wf
@@ -275,10 +279,11 @@ def read_result(folder: str | Path) -> SavedResult:
     forward: list[str | Path] = [place / ANTS_WARP, affine] if warped else [affine]
     return SavedResult(
         folder=place,
-        transform=read_transform(forward, source="fixed", target="moving"),
+        transform=read_transform(forward, source="fixed", target="moving", single=single),
         fixed_grid=grid_from_dict(entries["fixed"]),
         moving_grid=grid_from_dict(entries["moving"]),
         entries=entries,
+        single=single,
     )
 
 

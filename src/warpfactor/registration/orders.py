@@ -42,18 +42,18 @@ class Order:
     spacing_mm: tuple[float, ...] | None = None
     channels: tuple[int, ...] | None = None
 
-    def open(self) -> Resampling:
-        """What there is to do, with the files opened."""
+    def open(self, transform: Transform | None = None) -> Resampling:
+        """What there is to do, with the files opened; the transform is read unless it is given."""
         image = open_lazily(self.source, spacing_mm=self.spacing_mm)
         image = image if self.channels is None else image.with_channels(self.channels)
         beyond = lazy_background(image, self.outside, self.mode)
-        return Resampling(self._transform(), image, self.grid, self.mode, beyond, select())
+        return Resampling(transform or self._transform(), image, self.grid, self.mode, beyond, select())
 
     def _transform(self) -> Transform:
         if self.result is not None:
-            saved = read_result(self.result)
+            saved = read_result(self.result, single=True)
             return saved.transform if self.to == "fixed" else saved.inverse
-        found = read_transform(list(self.transforms))
+        found = read_transform(list(self.transforms), single=True)
         return found if self.to == "fixed" else found.inverse()
 
 
