@@ -82,9 +82,9 @@ def test_fields_in_slabs_are_those_of_the_whole(place, tmp_path, monkeypatch):
 
 
 def test_what_cannot_be_held_is_said_before_it_starts(place, tmp_path):
-    done = run("apply", place / "image.ome.zarr", "-o", tmp_path / "a.nii", *chain(place), "--memory", "100MB", code=1)
+    done = run("apply", place / "image.ome.zarr", "-o", tmp_path / "a.nii", *chain(place), "--memory", "100MB", code=2)
     assert "A memory limit of 100 MB cannot be held" in done.stderr
-    done = run("apply", place / "image.ome.zarr", "-o", tmp_path / "a.nii", *chain(place), "--workers", 1, code=1)
+    done = run("apply", place / "image.ome.zarr", "-o", tmp_path / "a.nii", *chain(place), "--workers", 1, code=2)
     assert "several processes write an OME-Zarr only" in done.stderr
     assert not list(tmp_path.iterdir())
 

@@ -80,7 +80,7 @@ def main(arguments: list[str]) -> None:
     if arguments[:1] == ["phantom"]:
         make(int(arguments[1]), Path(arguments[2]))
     elif arguments[:1] == ["error"]:
-        print(json.dumps(error(Path(arguments[1]), Path(arguments[2])), indent=2))
+        sys.stdout.write(json.dumps(error(Path(arguments[1]), Path(arguments[2])), indent=2) + "\n")
     else:
         raise SystemExit(__doc__)
 
