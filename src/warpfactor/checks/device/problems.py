@@ -214,7 +214,7 @@ def _slabs(ops: Ops, at: Given) -> Outputs:
     cuts = (0, depth // 2, depth) if depth > 1 else (0, depth)
     cores = [slice(a, b) for a, b in pairwise(cuts)]
     slabs = [Slab(slice(max(0, core.start - reach), min(depth, core.stop + reach)), core) for core in cores]
-    options = {"radius": radius, "window": "box", "exact": True}
+    options: dict[str, Any] = {"radius": radius, "window": "box", "exact": True}
     plans = ops.lncc_slabs(fixed[None], None, slabs=slabs, floors=[flat[0]], **options)
     outputs: list[Any] = []
     for slab, (plan,) in zip(slabs, plans, strict=True):
