@@ -94,7 +94,7 @@ def test_ways_are_tried_until_one_fits(made):
     assert [plan.images for plan in plans] == ["float32", "int16", "int16", "int16"]
     assert plans[3].slab_planes < plans[2].slab_planes
     assert all(plan.predicted_bytes <= plan.limit_bytes for plan in plans)
-    with pytest.raises(OutOfMemoryError, match=r"1.00 GB cannot be held.*needs at least 1\.\d\d GB"):
+    with pytest.raises(OutOfMemoryError, match=r"1.00 GB cannot be held.*needs at least [12]\.\d\d GB"):
         make_plan("1GB", lazy, lazy, recipe)
     with pytest.raises(OutOfMemoryError, match="looks at whole images"):
         make_plan("3GB", lazy, lazy, recipe.replace({"deformable.metric": "mi"}))

@@ -17,7 +17,7 @@ from warpfactor.stages.settings import Deformable
 from warpfactor.terms.base import Local
 
 # Bytes, measured on phantoms of 128 to 512 voxels along each axis with two threads; docs/benchmarks/large.md.
-LIBRARIES = 560e6  # of Python, PyTorch, Numba and compiled kernels
+LIBRARIES = 530e6  # of Python, PyTorch, Numba and compiled kernels
 RUN = 50  # a voxel of the images that are registered, besides the images as they were read
 LINEAR_RUN = 16  # the same without a warp
 SHORT_IMAGES = 4  # saved of them by 16-bit images
