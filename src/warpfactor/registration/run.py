@@ -179,7 +179,7 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
         found = _run_stages(scene, chosen, start, led, run)
         del scene, start
         if opened is not None and opened.plan.coarser:
-            found = _refined(found, opened, run)
+            found = _at_full_resolution(found, opened, run)
         result = _finish(images, found, run, outside)
         result = replace(result, run=replace(result.run, sources=sources, prints=prints))
         return result if opened is None else opened.described(result)
@@ -382,7 +382,7 @@ def _run_stages(scene: Scene, recipe: Recipe, start: Initial, led: _Led, run: _R
     )
 
 
-def _refined(found: _Found, opened: Opened, run: _Run) -> _Found:
+def _at_full_resolution(found: _Found, opened: Opened, run: _Run) -> _Found:
     """What the stages found at half the resolution, after the finest level of the deformable one."""
     across = found.recipe.deformable != opened.recipe.deformable
     whole = replace(found, recipe=opened.full_recipe.for_contrasts(same=not across))
