@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from warpfactor.errors import OutOfMemoryError
+from warpfactor.errors import InputError, OutOfMemoryError
 
 _MEMINFO = Path("/proc/meminfo")
 _GROUP = Path("/proc/self/cgroup")
 _GROUPS = Path("/sys/fs/cgroup")
 _MB = 1 << 20
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30}
 _SIGNS = ("can't allocate memory", "out of memory", "not enough memory")  # how PyTorch says so
 
 
@@ -24,6 +27,38 @@ def available_bytes() -> int | None:
     """
     known = [found for found in (_machine_bytes(), _group_bytes()) if found is not None]
     return min(known) if known else None
+
+
+def parse_bytes(text: str) -> int:
+    """A number of bytes from a text such as "4 GB", "500MiB" or "2e9"."""
+    found = re.fullmatch(r"\s*([\d.]+(?:e\d+)?)\s*([kmgt]?i?)b?\s*", text.lower())
+    if found is None or found[2] not in _UNITS:
+        raise InputError(f"{text!r} is not an amount of memory; write for instance 4GB.")
+    return int(float(found[1]) * _UNITS[found[2]])
+
+
+def shown_bytes(count: float) -> str:
+    """An amount of memory for people, in the units that `parse_bytes` reads."""
+    return f"{count / 1e9:.2f} GB" if count >= 1e9 else f"{max(1, round(count / 1e6))} MB"
+
+
+def used_bytes() -> int:
+    """Memory that this process has now; its peak where the system does not tell."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+        return pages * int(os.sysconf("SC_PAGE_SIZE"))
+    except (OSError, ValueError, AttributeError):
+        return peak_bytes() or 0
+
+
+def peak_bytes() -> int | None:
+    """The most memory that this process had so far; None where the system does not tell."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return int(peak) if sys.platform == "darwin" else int(peak) << 10
 
 
 def check_memory(needed_bytes: int, what: str, *, remedy: str) -> None:

@@ -99,6 +99,44 @@ def phantom(
     )
 
 
+def phantom_slabs(
+    shape: Sequence[int], planes: int, *, seed: int = 0, noise: float = 0.02, displacement_vox: float = 4.0
+) -> Iterator[tuple[slice, Phantom]]:
+    """A phantom too large to be held, some planes after the other, without shading; both images are T1.
+
+    Its warp is as long as asked, or as stays invertible on a grid of a quarter of the resolution.
+
+    Args:
+        shape, seed, noise, displacement_vox: as for `phantom`.
+        planes: of each slab.
+    """
+    size = _checked_shape(shape)
+    anatomy, waves = _Anatomy.random(_stream(seed, 0), size), _Waves.random(_stream(seed, 1), 14, 1.1, channels=3)
+    depth, height, width = (max(min(n, _SMALLEST), n // 4) for n in size)
+    small, larger = (depth, height, width), size[2] / width
+    coarse = _random_displacement(_stream(seed, 1), small, displacement_vox / larger)
+    scale = larger * float(_length(coarse).max() / _length(_tapered(waves, small, slice(0, depth))).max())
+    for start in range(0, size[0], planes):
+        part = slice(start, min(start + planes, size[0]))
+        index = _index_grid((part.stop - start, *size[1:]))
+        index[0] += start
+        displacement = scale * _tapered(waves, size, part)
+        fixed, fixed_labels = anatomy.paint(index + displacement, "t1")
+        moving, moving_labels = anatomy.paint(index, "t1")
+        grains = [np.random.default_rng([seed, 4 + side, start]) for side in (0, 1)]
+        yield (
+            part,
+            Phantom(
+                fixed=_acquire(grains[0], fixed, noise, 0.0),
+                moving=_acquire(grains[1], moving, noise, 0.0),
+                fixed_labels=fixed_labels,
+                moving_labels=moving_labels,
+                displacement=displacement,
+                mask=fixed_labels > 0,
+            ),
+        )
+
+
 def _checked_shape(shape: Sequence[int]) -> tuple[int, int, int]:
     size = tuple(int(n) for n in shape)
     if len(size) != 3 or min(size[1:]) < _SMALLEST or (size[0] != 1 and size[0] < _SMALLEST):
@@ -333,19 +371,26 @@ def _evaluate(waves: _Waves, coordinates: Tensor) -> Tensor:
 
 def _random_displacement(rng: np.random.Generator, shape: tuple[int, int, int], longest_vox: float) -> Tensor:
     """(3, D, H, W) smooth displacement, zero at the border, as long as asked or as stays invertible."""
-    waves = _Waves.random(rng, 14, 1.1, channels=3)
-    scale = torch.tensor(shape)[:, None, None, None] / 2
-    field = _evaluate(waves, _index_grid(shape) / scale)
+    field = _tapered(_Waves.random(rng, 14, 1.1, channels=3), shape, slice(0, shape[0]))
+    field *= longest_vox / _length(field).max()
+    while _least_determinant(field) < _LEAST_DETERMINANT:
+        field *= 0.93
+    return field
+
+
+def _tapered(waves: _Waves, shape: tuple[int, int, int], planes: slice) -> Tensor:
+    """(3, planes, H, W) a field over a grid of this shape, zero at its border."""
+    index = _index_grid((planes.stop - planes.start, *shape[1:]))
+    index[0] += planes.start
+    field = _evaluate(waves, index / (torch.tensor(shape)[:, None, None, None] / 2))
     for axis, n in enumerate(shape):
         if n == 1:
             field[axis] = 0
             continue
         to_border = torch.minimum(torch.arange(n), n - 1 - torch.arange(n)) / (0.3 * n)
         taper = torch.sin(to_border.clamp(max=1) * (math.pi / 2)) ** 2
+        taper = taper[planes] if axis == 0 else taper
         field *= taper.reshape([-1 if a == axis else 1 for a in range(3)])
-    field *= longest_vox / _length(field).max()
-    while _least_determinant(field) < _LEAST_DETERMINANT:
-        field *= 0.93
     return field
 
 

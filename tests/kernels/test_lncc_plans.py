@@ -10,6 +10,7 @@ import torch
 from kernel_problems import object_in, problem, single, threads
 from warpfactor.kernels import numba as cpu
 from warpfactor.kernels import reference
+from warpfactor.kernels.ops import Slab
 
 FLAT = 1e-3
 SHAPES = [(19, 21, 33), (7, 40, 17), (1, 31, 45), (12, 5, 70)]
@@ -131,3 +132,27 @@ def test_a_plan_of_another_backend_is_refused():
 def test_the_reference_needs_no_plans():
     fixed = torch.zeros(3, 4, 5, 6)
     assert reference.lncc_plans(fixed, None, exact=True, floors=(math.inf,) * 3, **SETTINGS) == (None, None, None)
+
+
+@pytest.mark.parametrize("backend", [cpu, reference])
+@pytest.mark.parametrize(("exact", "thickness"), [(True, 4), (True, 9), (False, 1)])
+def test_slabs_add_up_to_the_whole(generator, backend, exact, thickness):
+    shape, radius = (21, 26, 35), (2, 2, 1)
+    fixed, moving = object_in(shape, generator)
+    u = torch.randn((3, *shape), generator=generator)
+    matrix = torch.tensor([[1.05, 0.1, 0, -0.6], [-0.1, 0.97, 0.05, 0.4], [0.02, 0, 1.0, 0.3]], dtype=torch.float64)
+    options = {"radius": radius, "exact": exact, "symmetric": True, "flat": (FLAT, FLAT)}
+    whole = torch.empty_like(u)
+    expected = backend.lncc(fixed, moving, u, matrix, gradient=whole, **options)
+    cores = [slice(z, min(z + thickness, 21)) for z in range(0, 21, thickness)]
+    slabs = [Slab(slice(max(0, core.start - 5), min(21, core.stop + 5)), core) for core in cores]
+    plans = backend.lncc_slabs(fixed[None], None, slabs=slabs, radius=radius, window="box", exact=exact, floors=(FLAT,))
+    totals, found = np.zeros(2), torch.full_like(u, torch.nan)
+    for slab, (plan,) in zip(slabs, plans, strict=True):
+        there = matrix.clone()
+        there[:, 3] += slab.outer.start * there[:, 0]
+        part, gradient = u[:, slab.outer].contiguous(), torch.full_like(u[:, slab.outer], torch.nan)
+        totals += backend.lncc(fixed[slab.outer], moving, part, there, gradient=gradient, plan=plan, **options)
+        found[:, slab.core] = gradient[:, slab.inner]
+    assert totals == pytest.approx(expected, rel=1e-5)
+    torch.testing.assert_close(found, whole, rtol=1e-4, atol=2e-5 * float(whole.abs().max()))

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from warpfactor.kernels import numba as cpu
+from warpfactor.kernels.ops import Slab
 
 FIXED, MOVING = (5, 6, 7), (4, 6, 8)
 WEIGHTS = (1.0, 1.0, 1.0)
@@ -56,6 +57,10 @@ CALLS = {
         **{"fixed": image((2, *FIXED)), "mask": mask(), "radius": (1, 1, 1)},
         **{"window": "box", "exact": True, "floors": (0.1, 0.1)},
     },
+    "lncc_slabs": {
+        **{"fixed": image((2, *FIXED)), "mask": mask(), "radius": (1, 1, 1), "window": "box", "exact": True},
+        **{"floors": (0.1, 0.1), "slabs": (Slab(slice(0, FIXED[0]), slice(1, FIXED[0] - 1)),)},
+    },
     "mi": warped(bins=8, fixed_range=(0.0, 1.0), moving_range=(0.0, 1.0)),
     "mind": warped(
         fixed=torch.zeros((*FIXED, 12), dtype=torch.uint8), moving=torch.zeros((*MOVING, 12), dtype=torch.uint8)
@@ -73,7 +78,7 @@ CALLS = {
 # The tensor that the others have to fit. If it is a field, it must still have three components.
 LEADS = {
     **dict.fromkeys(("adam", "affine_gradient", "descend", "norms", "tile"), "gradient"),
-    **dict.fromkeys(("affine_moments", "lncc", "lncc_plans", "mi", "mind", "mse"), "fixed"),
+    **dict.fromkeys(("affine_moments", "lncc", "lncc_plans", "lncc_slabs", "mi", "mind", "mse"), "fixed"),
     **dict.fromkeys(
         ("distortion", "invert", "jacobian_determinant", "sample", "sample_gradient", "sample_labels"), "displacement"
     ),

@@ -10,10 +10,12 @@ from typing import Annotated, NamedTuple
 import typer
 
 import warpfactor as wf
+from warpfactor.cli.engine_options import Scheduler, Workers
 from warpfactor.cli.given import GivenTransform, other_space, read_given
 from warpfactor.cli.options import (
     Channel,
     Force,
+    Memory,
     Output,
     Quiet,
     Ras,
@@ -25,6 +27,7 @@ from warpfactor.cli.options import (
     parse_channels,
     parse_spacing,
 )
+from warpfactor.cli.streamed import check_reading, stream
 from warpfactor.cli.wording import count
 from warpfactor.errors import InputError
 
@@ -63,6 +66,9 @@ def command(  # noqa: PLR0913 - one argument per option
     channel: Channel = None,
     spacing: Spacing = None,
     ras: Ras = False,
+    memory: Memory = None,
+    workers: Workers = None,
+    scheduler: Scheduler = None,
     force: Force = False,
     threads: Threads = None,
     quiet: Quiet = False,
@@ -81,14 +87,33 @@ def command(  # noqa: PLR0913 - one argument per option
     _check_options(source, output, chosen, points=points, resampling=resampling, ras=ras)
     if labels and interpolation in MIXING:
         raise InputError(f"-n {interpolation} mixes labels; with --labels leave it out, or use label or nearest.")
-    given = read_given(result, transforms)
+    streamed = memory is not None or workers is not None or scheduler is not None
+    if points and streamed:
+        raise InputError(f"{source}: holds points; --memory, --workers and --scheduler are for images.")
+    if streamed:
+        check_reading(memory, result, transforms)
+    given = read_given(result, transforms, single=streamed)
     _warn_of_change(source, given)
     if points:
         written = _map_points(source, output, given, to, ras=ras, force=force)
     else:
         mode = interpolation or ("label" if labels else "linear")
-        job = _Resampling(source, output, given, to, given.output_grid(to, reference), mode, outside, chosen, force)
-        written = job.labels() if labels else job.images()
+        grid = given.lazy_grid(to, reference) if streamed else given.output_grid(to, reference)
+        job = _Resampling(source, output, given, to, grid, mode, outside, chosen, force)
+        if streamed:
+            from warpfactor.registration.orders import Order
+
+            order = Order(
+                source, result, tuple(transforms or ()), to, job.grid, mode, outside, chosen.spacing_mm, chosen.channels
+            )
+            engine = None
+            if workers is not None or scheduler is not None:
+                from warpfactor.cohort import EngineSettings
+
+                engine = EngineSettings(workers=workers, scheduler=scheduler)
+            written = stream(order, given.towards(to), output, memory, engine, force=force)
+        else:
+            written = job.labels() if labels else job.images()
     if not quiet:
         where = f" in {to} space" if given.saved else ""  # transform files do not name their spaces
         typer.echo(f"{written}{where} written to {output}.")

@@ -6,7 +6,8 @@ import typer
 
 import warpfactor as wf
 from warpfactor.cli.given import read_given, write_transform
-from warpfactor.cli.options import Force, Output, Quiet, Reference, ResultFolder, Threads, TransformFiles
+from warpfactor.cli.options import Force, Memory, Output, Quiet, Reference, ResultFolder, Threads, TransformFiles
+from warpfactor.cli.streamed import check_reading, compose_in_slabs
 from warpfactor.cli.wording import count
 
 
@@ -15,6 +16,7 @@ def command(
     result: ResultFolder = None,
     transforms: TransformFiles = None,
     reference: Reference = None,
+    memory: Memory = None,
     force: Force = False,
     threads: Threads = None,
     quiet: Quiet = False,
@@ -24,7 +26,9 @@ def command(
     A .h5 file keeps the parts; a .nii.gz file holds one displacement field.
     """
     wf.io.check_free(output, force=force)
-    given = read_given(result, transforms)
-    write_transform(given.transform, output, reference, given.fixed_grid, force=force)
+    check_reading(memory, result, transforms)
+    given = read_given(result, transforms, single=memory is not None)
+    if memory is None or not compose_in_slabs(given, output, memory, reference, force=force):
+        write_transform(given.transform, output, reference, given.fixed_grid, force=force)
     if not quiet:
         typer.echo(f"{count(len(given.transform.parts), 'transform')}, fixed to moving, written to {output}.")

@@ -50,15 +50,21 @@ class GivenTransform:
             raise InputError(f"The grid of the {space} image is not known; give an image of that space as --reference.")
         return known
 
+    def lazy_grid(self, space: str, reference: Path | None) -> wf.Grid:
+        """As `output_grid`; of the reference image only the header is read, where its format allows it."""
+        from warpfactor.io.lazy import open_lazily
 
-def read_given(result: Path | None, transforms: list[str] | None) -> GivenTransform:
-    """The transform of a result folder or of a list of files."""
+        return self.output_grid(space, None) if reference is None else open_lazily(reference).grid
+
+
+def read_given(result: Path | None, transforms: list[str] | None, *, single: bool = False) -> GivenTransform:
+    """The transform of a result folder or of a list of files; its fields in single precision to save memory."""
     if (result is None) == (not transforms):
         raise InputError("Give either a result folder (--result) or transform files (--transform).")
     if result is not None:
-        saved = wf.read_result(result)
+        saved = wf.read_result(result, single=single)
         return GivenTransform(saved.transform, saved.fixed_grid, saved.moving_grid, saved)
-    transform = wf.read_transform(list(transforms or ()))
+    transform = wf.read_transform(list(transforms or ()), single=single)
     first = transform.parts[0]
     return GivenTransform(transform, first.grid if isinstance(first, wf.Warp) else None, None)
 

@@ -9,7 +9,8 @@ import typer
 
 import warpfactor as wf
 from warpfactor.cli.given import read_given, write_transform
-from warpfactor.cli.options import Force, Output, Quiet, Reference, ResultFolder, Threads, TransformFiles
+from warpfactor.cli.options import Force, Memory, Output, Quiet, Reference, ResultFolder, Threads, TransformFiles
+from warpfactor.cli.streamed import check_reading, invert_in_slabs
 
 if TYPE_CHECKING:
     from warpfactor.geometry.transform import Transform
@@ -20,6 +21,7 @@ def command(
     result: ResultFolder = None,
     transforms: TransformFiles = None,
     reference: Reference = None,
+    memory: Memory = None,
     force: Force = False,
     threads: Threads = None,
     quiet: Quiet = False,
@@ -29,7 +31,12 @@ def command(
     Affine transforms are written as .mat, any transform as .h5, and a single displacement field as .nii.gz.
     """
     wf.io.check_free(output, force=force)
-    given = read_given(result, transforms)
+    check_reading(memory, result, transforms)
+    given = read_given(result, transforms, single=memory is not None)
+    if memory is not None and invert_in_slabs(given, output, memory, reference, force=force):
+        if not quiet:
+            typer.echo(f"Inverse transform, moving to fixed, written slab by slab to {output}.")
+        return
     inverse = given.towards("moving")
     write_transform(inverse, output, reference, given.moving_grid, force=force)
     if not quiet:

@@ -9,7 +9,8 @@ import typer
 
 import warpfactor as wf
 from warpfactor.cli.given import GivenTransform, read_given
-from warpfactor.cli.options import Force, Output, Quiet, Reference, ResultFolder, Threads, TransformFiles
+from warpfactor.cli.options import Force, Memory, Output, Quiet, Reference, ResultFolder, Threads, TransformFiles
+from warpfactor.cli.streamed import check_reading, jacobian_in_slabs
 from warpfactor.cli.wording import count
 from warpfactor.errors import InputError
 
@@ -23,6 +24,7 @@ def command(  # noqa: PLR0913 - one argument per option
     log: Annotated[
         bool, typer.Option("--log", help="Write the natural logarithm; determinants below 0.001 count as 0.001.")
     ] = False,
+    memory: Memory = None,
     force: Force = False,
     threads: Threads = None,
     quiet: Quiet = False,
@@ -32,7 +34,16 @@ def command(  # noqa: PLR0913 - one argument per option
     Where it exceeds 1, the moving image is larger than the fixed image; where it is 0 or negative, the warp folds.
     """
     wf.io.check_free(output, force=force)
-    image = _warp(read_given(result, transforms), reference, total=total).jacobian()
+    check_reading(memory, result, transforms)
+    given = read_given(result, transforms, single=memory is not None)
+    if memory is not None:
+        whole = total or reference is not None
+        folded, least = jacobian_in_slabs(given, output, memory, reference, total=whole, log=log, force=force)
+        if not quiet:
+            folds = count(folded, "folded voxel")
+            typer.echo(f"Jacobian determinant {least:.3f} at least, {folds}; written slab by slab to {output}.")
+        return
+    image = _warp(given, reference, total=total).jacobian()
     figures = wf.measure.jacobian_figures(image.data[0])
     if log:
         image = wf.Image(image.data.clamp(*wf.measure.LOG_JACOBIAN_RANGE).log(), image.grid, image.name)

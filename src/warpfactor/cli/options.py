@@ -49,6 +49,14 @@ Threads = Annotated[  # the callback applies it; commands need not look at it
         callback=_limit_threads,
     ),
 ]
+Memory = Annotated[
+    str | None,
+    typer.Option(
+        "--memory",
+        metavar="SIZE",
+        help="Limit of memory to keep within, for instance 8GB (default: none); it decides what is held at once.",
+    ),
+]
 Report = Annotated[bool, typer.Option("--report/--no-report", help="Also write report.html, to check the result.")]
 
 ResultFolder = Annotated[

@@ -29,6 +29,7 @@ from warpfactor.cli.options import (
     Force,
     Json,
     LandmarkFile,
+    Memory,
     PairChannel,
     PairSpacing,
     Quiet,
@@ -47,9 +48,10 @@ from warpfactor.errors import InputError
 
 if TYPE_CHECKING:
     from warpfactor.registration.inputs import Images
+    from warpfactor.registration.plan import MemoryPlan
 
 JSON_ENTRIES = ("status", "interrupted", "warnings", "figures", "seconds", "peak_memory_mb")  # always there
-JSON_SCORES = ("labels", "landmarks", "verdict")  # where there are any
+JSON_SCORES = ("labels", "landmarks", "verdict", "memory")  # where there are any
 
 
 def command(  # noqa: PLR0913 - one argument per option
@@ -155,6 +157,7 @@ def command(  # noqa: PLR0913 - one argument per option
     threads: Threads = None,
     ranks: RankCount = None,
     seed: Annotated[int, typer.Option(metavar="NUMBER", help="Seed of the random number generator.")] = 0,
+    memory: Memory = None,
     report: Report = True,
     keep_interrupted: Annotated[
         bool,
@@ -207,6 +210,8 @@ def command(  # noqa: PLR0913 - one argument per option
             threads=threads,
             ranks=ranks or 1,
             seed=seed,
+            memory=memory,
+            on_plan=lambda plan: view.note(_planned(plan, fixed_labels, moving_labels)),
             on_read=companions.read,
             progress=view.callback,
             stop=stop.event,
@@ -221,6 +226,16 @@ def command(  # noqa: PLR0913 - one argument per option
     elif not quiet:
         typer.echo(wording.summary(found, entries, output, time.perf_counter() - began))
     _exit(stop, interrupted=found.interrupted)
+
+
+def _planned(plan: MemoryPlan, *labels: Path | None) -> str:
+    """What is said of the plan before the run; InputError if label maps are to be carried at full resolution."""
+    if plan.coarser and any(path is not None for path in labels):
+        raise InputError(
+            f"{plan.sentence} Label maps are not carried along then; leave them out here, and carry them afterwards "
+            "with `warpfactor apply --labels --memory`."
+        )
+    return plan.sentence
 
 
 def _smoother(smoothness: float) -> dict[str, float]:

@@ -72,6 +72,7 @@ def summary(found: wf.Registration, entries: Mapping[str, Any], output: Path, se
         ("Labels", _labels(entries.get("labels"))),
         ("Landmarks", _landmarks(entries.get("landmarks"), *unit_of(found.fixed_grid))),
         ("Ignored", _ignored(found)),
+        ("Memory", _memory(entries.get("memory"))),
         *(("Warning", text) for text in entries["warnings"] if not verdict),  # the verdict repeats them
         ("Output", _output(entries, output, seconds)),
         ("Status", entries["status"]),
@@ -155,6 +156,15 @@ def _landmarks(scores: Mapping[str, Any] | None, factor: float, unit: str) -> st
 def _ignored(found: wf.Registration) -> str:
     voxels = sum(found.run.nonfinite)
     return f"{count(voxels, 'voxel')} with a value of NaN or infinity" if voxels else ""
+
+
+def _memory(plan: Mapping[str, Any] | None) -> str:
+    from warpfactor.memory import shown_bytes
+
+    if plan is None or plan["peak_bytes"] is None:
+        return ""
+    peak, foreseen, limit = (shown_bytes(plan[name]) for name in ("peak_bytes", "predicted_bytes", "limit_bytes"))
+    return f"{peak} at most, {foreseen} predicted, {limit} allowed{'' if plan['held'] else ': THE LIMIT WAS NOT HELD'}"
 
 
 def _output(entries: Mapping[str, Any], output: Path, seconds: float) -> str:

@@ -16,6 +16,9 @@ class ImageFormat(Protocol):
 
     Attributes:
         FIELD_SUFFIXES: of files that can hold a displacement field.
+
+    A module may have `stored(path) -> Stored | None` besides, which opens a file to read it in parts; None if that file
+    can only be read as a whole.
     """
 
     FIELD_SUFFIXES: tuple[str, ...]

@@ -26,7 +26,7 @@ from nibabel.spatialimages import HeaderDataError
 from warpfactor.errors import FileError, InputError
 from warpfactor.geometry.grid import RAS_TO_LPS, Grid, Matrix
 from warpfactor.io.atomic import atomic_path
-from warpfactor.io.voxels import Array, FileHeader, Volumes, VoxelSource
+from warpfactor.io.voxels import Array, Box, FileHeader, Stored, Volumes, VoxelSource
 from warpfactor.memory import check_memory
 
 FIELD_SUFFIXES: tuple[str, ...] = (".nii", ".nii.gz")
@@ -103,6 +103,26 @@ def read_header(path: Path) -> FileHeader:
     stored, scaling = _number_type(path, header)
     shape = layout.shape[3:] if layout.planar else layout.shape[2:]
     return FileHeader(layout.shape[1], _read_type(stored, scaling), shape)
+
+
+def stored(path: Path) -> Stored | None:
+    """The voxels of an uncompressed file of plain numbers, read in parts; None for any other file."""
+    with _reading(path) as stream:
+        header = _parse_header(path, stream)
+        plain = not isinstance(stream, _GzipFile)
+    layout = _layout(path, header, field=False)
+    dtype, scaling = _number_type(path, header)
+    if not plain or scaling is not None or dtype.names is not None:
+        return None
+    offset = _data_offset(path, header)
+    if path.stat().st_size < offset + math.prod(layout.shape) * dtype.itemsize:
+        raise FileError(f"{path}: is truncated, it ends before the data that its header announces.")
+
+    def read(channel: int, box: Box) -> Array:
+        mapped = np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=layout.shape)
+        return np.array(mapped[(channel, 0, *box)])
+
+    return Stored(_grid(path, header, layout), dtype.newbyteorder("="), layout.shape[0], layout.shape[1], read)
 
 
 def write(source: VoxelSource, path: Path, *, force: bool) -> None:

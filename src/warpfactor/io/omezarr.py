@@ -11,7 +11,7 @@ import math
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,11 @@ from warpfactor.errors import FileError, InputError
 from warpfactor.geometry.grid import Grid
 from warpfactor.io.atomic import atomic_folder
 from warpfactor.io.units import unit_mm
-from warpfactor.io.voxels import Array, FileHeader, Volumes, VoxelSource
-
-FIELD_SUFFIXES: tuple[str, ...] = ()
+from warpfactor.io.voxels import Array, Box, FileHeader, Stored, Volumes, VoxelSource
 
 SUFFIX = ".zarr"
+FIELD_SUFFIXES: tuple[str, ...] = (SUFFIX,)  # the components of a displacement are channels, x first, in LPS mm
+
 SPACE, KINDS = "zyx", {"t": "time", "c": "channel", **dict.fromkeys("zyx", "space")}
 UNNAMED_UNIT = "micrometer"  # of files that name no unit, as OME-TIFF has it
 VERSION = "0.4"  # that is written, with Zarr 2: every reader of OME-Zarr reads it
@@ -62,7 +62,7 @@ class _Level:
 
 def read(path: Path, *, field: bool = False) -> Volumes:
     """Read the voxels and their grid; time points are volumes of a series, and an image of one plane is 2-D."""
-    del field  # no field is written as OME-Zarr
+    del field  # its components are channels
     with _opened(path) as level:
         voxels = np.asarray(level.array[...])
     order = [level.axes.index(axis) for axis in "tczyx" if axis in level.axes]
@@ -75,6 +75,53 @@ def read_header(path: Path) -> FileHeader:
     """Read the number of time points, the number type and the shape, but not the voxels."""
     with _opened(path) as level:
         return FileHeader(level.length("t"), np.dtype(level.array.dtype), _space_shape(level))
+
+
+def stored(path: Path) -> Stored:
+    """The array and the coarser ones after it, read in parts; levels that are announced must be there."""
+    with _opened(path) as level:
+        found = _stored(path, level)
+    return replace(found, levels=tuple(_stored(path, coarser) for coarser in _coarser(path)))
+
+
+def _stored(path: Path, level: _Level) -> Stored:
+    own = [axis for axis in level.axes if axis in SPACE]
+    turn = [own.index(axis) for axis in SPACE if axis in own]
+
+    def read(channel: int, box: Box) -> Array:
+        wanted = {"t": 0, "c": channel, **dict(zip(SPACE, box, strict=True))}
+        with _damage(path):
+            found = np.asarray(level.array[tuple(wanted[axis] for axis in level.axes)])
+        shape = tuple(part.stop - part.start for part in box)
+        return np.ascontiguousarray(found.transpose(turn)).reshape(shape)
+
+    chunk = getattr(level.array, "shards", None) or level.array.chunks
+    return Stored(
+        grid=_grid(path, level),
+        dtype=np.dtype(level.array.dtype),
+        channels=level.length("c"),
+        volumes=level.length("t"),
+        read=read,
+        thickness=int(level.along("z", chunk, 1)),
+    )
+
+
+def _coarser(path: Path) -> Iterator[_Level]:
+    """The stored levels after the one that a path names, fine to coarse."""
+    zarr = _zarr()
+    with _damage(path):
+        node = zarr.open(str(path), mode="r")
+        if not isinstance(node, zarr.Group):
+            return
+        described = _multiscale(node)
+        assert described is not None  # the finest was found
+        for entry in described["datasets"][1:]:
+            if entry["path"] not in node:
+                raise FileError(
+                    f"{path}: announces the level {entry['path']}, which is not there; write the levels again, or name "
+                    f"the one to use, {path}/{described['datasets'][0]['path']}."
+                )
+            yield _level(path, node[entry["path"]], described, entry)
 
 
 def write(source: VoxelSource, path: Path, *, force: bool) -> None:
@@ -93,6 +140,34 @@ def write(source: VoxelSource, path: Path, *, force: bool) -> None:
         group.attrs["multiscales"] = [_description(source, axes, count, path.name)]
 
 
+@contextmanager
+def writing(path: Path, grid: Grid, dtype: Any, channels: int, *, force: bool) -> Iterator[Path]:
+    """A folder whose voxels are `put` block by block inside the block; its levels follow, and then it appears."""
+    zarr = _zarr()
+    _check_axes(path, grid)
+    source = VoxelSource(lambda _, __: iter(()), np.dtype(dtype), grid, channels)
+    axes = ("c" if channels > 1 else "") + SPACE[-grid.ndim :]
+    with atomic_folder(path, force=force) as folder:
+        group = zarr.open_group(str(folder), mode="w", zarr_format=2)
+        space = tuple(grid.shape)[-grid.ndim :]
+        _create(group, "0", (*([channels] if channels > 1 else []), *space), axes, source.dtype)
+        yield folder
+        count = _write_coarser(group, axes)
+        group.attrs["multiscales"] = [_description(source, axes, count, path.name)]
+
+
+def put(folder: Path, channel: int, box: Box, values: Array) -> None:
+    """Write a block of whole chunks into a folder of `writing`; only one process may write a chunk."""
+    array = _zarr().open_array(str(folder / "0"), mode="r+")
+    place: tuple[Any, ...] = box
+    values = values.astype(array.dtype, copy=False)
+    if array.ndim == 4:
+        place = (channel, *box)
+    elif array.ndim == 2:
+        place, values = box[1:], values[0]
+    array[place] = values
+
+
 def _zarr() -> Any:
     try:
         import zarr
@@ -107,8 +182,15 @@ def _opened(path: Path) -> Iterator[_Level]:
     zarr = _zarr()
     if not path.is_dir():
         raise FileError(f"{path}: there is no such Zarr folder.")
-    try:
+    with _damage(path):
         yield _find_level(path, zarr.open(str(path), mode="r"), zarr)
+
+
+@contextmanager
+def _damage(path: Path) -> Iterator[None]:
+    """Turn whatever a damaged store raises inside the block into a FileError."""
+    try:
+        yield
     except (FileError, InputError):
         raise
     except Exception as error:  # codecs, stores and metadata each have exceptions of their own

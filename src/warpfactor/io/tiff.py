@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from warpfactor.io import simpleitk
 from warpfactor.io.headers.tiff import check
 from warpfactor.io.headers.trial import try_image
 from warpfactor.io.units import unit_mm
-from warpfactor.io.voxels import Array, FileHeader, Volumes, VoxelSource
+from warpfactor.io.voxels import Array, Box, FileHeader, Stored, Volumes, VoxelSource
 from warpfactor.memory import check_memory
 
 FIELD_SUFFIXES: tuple[str, ...] = ()
@@ -43,11 +44,37 @@ def read(path: Path, *, field: bool = False) -> Volumes:
     voxels = _ordered(path, voxels, axes)
     flat = voxels.shape[1] == 1
     shape = voxels.shape[2:] if flat else voxels.shape[1:]
+    grid = _file_grid(path, shape, spacing_mm[1:] if flat else spacing_mm)
+    return simpleitk.without_opaque_alpha(Volumes(np.ascontiguousarray(voxels)[None], grid))
+
+
+def stored(path: Path) -> Stored | None:
+    """The voxels of a file without compression, read in parts; None if they do not lie in one piece."""
+    with _opened(path) as file:
+        series = _series(path, file)
+        offset, shape, axes = series.dataoffset, series.shape, series.axes
+        kind = np.dtype(series.dtype).newbyteorder(file.byteorder)
+        spacing_mm = _spacing_mm(file, series)
+    if offset is None:
+        return None
+    whole = functools.partial(np.memmap, path, dtype=kind, mode="r", offset=offset, shape=shape)
+    form = _ordered(path, whole(), axes).shape
+    if form[0] > 1:  # whether a channel is opacity shows when all are read
+        return None
+    flat = form[1] == 1
+    grid = _file_grid(path, form[2:] if flat else form[1:], spacing_mm[1:] if flat else spacing_mm)
+
+    def read(channel: int, box: Box) -> Array:
+        return np.array(_ordered(path, whole(), axes)[(channel, *box)]).astype(kind.newbyteorder("="), copy=False)
+
+    return Stored(grid, kind.newbyteorder("="), 1, 1, read)
+
+
+def _file_grid(path: Path, shape: tuple[int, ...], spacing_mm: tuple[float, ...]) -> Grid:
     try:
-        grid = Grid.from_spacing(tuple(shape), spacing_mm[1:] if flat else spacing_mm)
+        return Grid.from_spacing(tuple(shape), spacing_mm)
     except InputError as error:
         raise FileError(f"{path}: {error} Give the right one with --spacing.") from error
-    return simpleitk.without_opaque_alpha(Volumes(np.ascontiguousarray(voxels)[None], grid))
 
 
 def read_header(path: Path) -> FileHeader:

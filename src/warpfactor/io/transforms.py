@@ -38,17 +38,20 @@ VELOCITY = "velocity.nii.gz"
 Spec = str | Path
 
 
-def read_transform(files: Spec | Sequence[Spec], *, source: str = "fixed", target: str = "moving") -> Transform:
+def read_transform(
+    files: Spec | Sequence[Spec], *, source: str = "fixed", target: str = "moving", single: bool = False
+) -> Transform:
     """Read a transform from one file, or from a list in the order of `antsApplyTransforms -t`.
 
     Args:
         files: paths; "[path,1]" stands for the inverse. Composite files are split into their members.
         source, target: names of the spaces that the transform maps from and to.
+        single: keep displacement fields in single precision, as files hold them, in half the memory.
     """
     specs = [files] if isinstance(files, (str, Path)) else list(files)
     if not specs:
         raise InputError("No transform file was given.")
-    chain = Chain(tuple(_read_one(spec) for spec in specs), source, target)
+    chain = Chain(tuple(_read_one(spec, single) for spec in specs), source, target)
     if len(chain.parts) > 1:
         return chain
     only = chain.parts[0]
@@ -135,25 +138,25 @@ def is_field_file(path: Path) -> bool:
     return path.name.lower().endswith(field_suffixes())
 
 
-def _read_one(spec: Spec) -> Transform:
+def _read_one(spec: Spec, single: bool) -> Transform:
     text = str(spec).strip()
     if not (text.startswith("[") and text.endswith("]")):
-        return _read_file(Path(spec))
+        return _read_file(Path(spec), single)
     name, _, flag = text[1:-1].rpartition(",")
     if flag.strip() not in ("0", "1") or not name:
         raise FileError(f"{text}: write [file,1] for the inverse of a file and [file,0] for the file itself.")
-    transform = _read_file(Path(name.strip()))
+    transform = _read_file(Path(name.strip()), single)
     return transform.inverse() if flag.strip() == "1" else transform
 
 
-def _read_file(path: Path) -> Transform:
-    if path.is_dir():
+def _read_file(path: Path, single: bool = False) -> Transform:
+    if path.is_dir() and not is_field_file(path):
         raise FileError(f"{path}: is a folder; give the files in it, for instance 1Warp.nii.gz and 0GenericAffine.mat.")
-    if not path.is_file():
+    if not path.exists():
         raise FileError(f"{path}: there is no such file.")
     try:
         if is_field_file(path):
-            return _read_warp(path)
+            return _read_warp(path, single)
         _check_header(path)
         with itk.files:
             transform = sitk.ReadTransform(str(path))
@@ -182,20 +185,23 @@ def _check_header(path: Path) -> None:
         raise FileError(f"{path}: cannot be read ({error.strerror or error}); check its permissions.") from error
 
 
-def _read_warp(path: Path) -> Warp:
+def _read_warp(path: Path, single: bool) -> Warp:
     found = find_format(path).read(path, field=True)
     if len(found.data) != 1:
         raise InputError(f"A displacement field is one volume, this file has {len(found.data)}; extract one.")
-    return Warp(_to_displacement(found.data[0], found.grid), found.grid)
+    vectors = found.data[0]
+    reused = single and vectors.dtype == np.float32 and vectors.flags.writeable and len(vectors) == 3
+    room = torch.from_numpy(vectors) if reused else None
+    return Warp(_to_displacement(vectors, found.grid, room), found.grid)
 
 
-def _to_displacement(vectors: Array, grid: Grid) -> Tensor:
-    """(C, D, H, W) vectors in LPS mm -> (3, D, H, W) displacement in voxels (float64)."""
+def _to_displacement(vectors: Array, grid: Grid, out: Tensor | None = None) -> Tensor:
+    """(C, D, H, W) vectors in LPS mm -> (3, D, H, W) displacement in voxels: float64, or written into `out`."""
     if len(vectors) != grid.ndim:
         raise InputError(
             f"A {grid.ndim}-D displacement field needs {grid.ndim} components, this has {len(vectors)}; give a warp."
         )
-    field = torch.empty((3, *grid.shape), dtype=torch.float64)
+    field = torch.empty((3, *grid.shape), dtype=torch.float64) if out is None else out
     for planes in slabs(grid.shape):
         part = torch.zeros((3, *field[0, planes].shape), dtype=torch.float64)
         part[: grid.ndim] = itk.to_tensor(vectors[:, planes])

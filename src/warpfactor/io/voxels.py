@@ -50,6 +50,31 @@ class VoxelSource:
     step: float | None = None
 
 
+Box = tuple[slice, slice, slice]  # of voxels along z, y, x; starts and stops are given
+
+
+@dataclass(frozen=True)
+class Stored:
+    """The voxels of a file that can be read in parts.
+
+    Attributes:
+        grid: of every volume.
+        dtype: number type as they are read.
+        channels, volumes: how many there are.
+        read: called with a channel and a box; returns a (D, H, W) array of its own, of the first volume.
+        thickness: planes that are unpacked together.
+        levels: coarser forms of the image that the file holds, fine to coarse.
+    """
+
+    grid: Grid
+    dtype: np.dtype[Any]
+    channels: int
+    volumes: int
+    read: Callable[[int, Box], Array]
+    thickness: int = 1
+    levels: tuple[Stored, ...] = ()
+
+
 class FileHeader(NamedTuple):
     """What is known about a file without reading its voxels.
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
 
@@ -35,6 +35,23 @@ class Tally:
     maximum: float
     total: float
     squares: float
+
+
+class Slab(NamedTuple):
+    """Some planes of a volume, worked on by themselves.
+
+    Attributes:
+        outer: the planes that are given, with as many around the core as windows reach.
+        core: the planes that are meant.
+    """
+
+    outer: slice
+    core: slice
+
+    @property
+    def inner(self) -> slice:
+        """The core, counted from the first of the outer planes."""
+        return slice(self.core.start - self.outer.start, self.core.stop - self.outer.start)
 
 
 class Ops(Protocol):
@@ -97,6 +114,25 @@ class Ops(Protocol):
         Args:
             mask: the fixed mask.
             floors: the variance that a fixed window must exceed to count, per channel; flat[0] of `lncc`.
+        """
+        ...
+
+    def lncc_slabs(
+        self,
+        fixed: Tensor,
+        mask: Tensor | None,
+        *,
+        slabs: Sequence[Slab],
+        radius: Sequence[int],
+        window: Any,
+        exact: bool,
+        floors: Sequence[float],
+    ) -> tuple[tuple[object, ...], ...]:
+        """For every slab of `fixed` (C, D, H, W) one opaque plan per channel; see `lncc_plans` for the rest.
+
+        Called with such a plan and the outer planes of the fixed image and the displacement, `lncc` sums over the core
+        and writes its gradient; that of the other planes is undefined. With 2 radius + 1 planes around the core, the
+        sums of all slabs make up those of the image.
         """
         ...
 

@@ -88,7 +88,7 @@ def _begin(threads: int, device: Any) -> None:
     """What a thread does before its first pair: PyTorch and Triton launch on the stream that the thread has set."""
     numba.set_num_threads(threads)
     if _on_cuda(device):
-        torch.cuda.set_stream(torch.cuda.Stream(device))
+        torch.cuda.set_stream(torch.cuda.Stream(device))  # type: ignore[no-untyped-call]
 
 
 def _register(call: dict[str, Any]) -> Registration:

@@ -12,14 +12,18 @@ import torch
 from warpfactor.checks.case import Case
 from warpfactor.checks.inputs import IMAGE_DIFFERS, IMAGE_NOT_FOUND, IMAGE_UNREADABLE
 from warpfactor.errors import FileError, Notice, WarpfactorError
+from warpfactor.geometry.grid import Grid
 from warpfactor.geometry.image import Image
 from warpfactor.geometry.transform import Affine, Transform, Warp
 from warpfactor.io import read_image
+from warpfactor.io.lazy import open_lazily
 from warpfactor.registration.folder import SavedResult, read_result
 from warpfactor.registration.inputs import load_mask
+from warpfactor.registration.large import coarse_image, in_place
 from warpfactor.registration.provenance import change_of, input_paths
 from warpfactor.registration.record import WARPED
 from warpfactor.show.wording import sentence
+from warpfactor.stages.finest import warp_grid
 
 if TYPE_CHECKING:
     from warpfactor.registration.result import Registration
@@ -44,7 +48,7 @@ def case_of_result(result: Registration, extra: Mapping[str, Any] | None = None)
         affine=result.affine,
         warp=result.warp,
         inverse_warp=result.inverse_warp,
-        fixed_grid=result.fixed_grid,
+        fixed_grid=images.fixed.grid,
         entries={**result.to_dict(), **({"inputs": inputs} if inputs else {}), **(extra or {})},
         missing={},
         ops=result.ops,
@@ -79,7 +83,7 @@ def case_of_folder(folder: str | Path, *, fixed: str | Path | None = None, movin
         affine=next((part for part in saved.transform.parts if isinstance(part, Affine)), Affine()),
         warp=_single_warp(saved.transform),
         inverse_warp=_single_warp(saved.inverse),
-        fixed_grid=saved.fixed_grid,
+        fixed_grid=warp_grid(saved.fixed_grid) if _is_coarse(saved) else saved.fixed_grid,
         entries=saved.entries,
         missing=missing,
         ops=saved.ops,
@@ -90,8 +94,8 @@ def case_of_folder(folder: str | Path, *, fixed: str | Path | None = None, movin
 def _find_image(saved: SavedResult, side: str, given: str | Path | None) -> Image | Notice:
     """The image of a side, or why it is not available; FileError if the image that was given is not the right one."""
     if given is not None:
-        image = _respaced(saved, side, read_image(given))
-        notice = _difference(saved, side, image, Path(given))
+        image, grid = _read(saved, side, Path(given))
+        notice = _difference(saved, side, grid, Path(given))
         if notice is not None:
             raise FileError(sentence(notice))
         return image
@@ -99,10 +103,28 @@ def _find_image(saved: SavedResult, side: str, given: str | Path | None) -> Imag
     if not places:
         return Notice(IMAGE_NOT_FOUND, {"side": side, "name": saved.entries[side].get("name", side)})
     try:
-        image = _respaced(saved, side, read_image(places[0]))
+        image, grid = _read(saved, side, places[0])
     except WarpfactorError as error:
         return Notice(IMAGE_UNREADABLE, {"side": side, "error": str(error)})
-    return _difference(saved, side, image, places[0]) or image
+    return _difference(saved, side, grid, places[0]) or image
+
+
+def _is_coarse(saved: SavedResult) -> bool:
+    """Whether the images of a result are shown at half their resolution, where its warp is."""
+    return (saved.entries.get("memory") or {}).get("warp") == "half"
+
+
+def _read(saved: SavedResult, side: str, path: Path) -> tuple[Image, Grid]:
+    """The image to show, and the grid of the file."""
+    if not _is_coarse(saved):
+        image = _respaced(saved, side, read_image(path))
+        return image, image.grid
+    wanted = saved.fixed_grid if side == "fixed" else saved.moving_grid
+    full = open_lazily(path)
+    if full.grid.shape == wanted.shape and not full.grid.same_space(wanted):
+        full = open_lazily(path, spacing_mm=wanted.spacing_mm[3 - wanted.ndim :])
+    image = coarse_image(full, saved.ops)
+    return (in_place(image, warp_grid(full.grid), saved.ops) if side == "fixed" else image), full.grid
 
 
 def _respaced(saved: SavedResult, side: str, image: Image) -> Image:
@@ -114,12 +136,12 @@ def _respaced(saved: SavedResult, side: str, image: Image) -> Image:
     return other if other.grid.same_space(grid) else image
 
 
-def _difference(saved: SavedResult, side: str, image: Image, path: Path) -> Notice | None:
+def _difference(saved: SavedResult, side: str, found: Grid, path: Path) -> Notice | None:
     """A notice if an image does not have the grid of its side."""
     grid = saved.fixed_grid if side == "fixed" else saved.moving_grid
-    if image.grid.same_space(grid):
+    if found.same_space(grid):
         return None
-    facts = {"found": image.grid.summary, "expected": grid.summary, "same_shape": image.grid.shape == grid.shape}
+    facts = {"found": found.summary, "expected": grid.summary, "same_shape": found.shape == grid.shape}
     return Notice(IMAGE_DIFFERS, {"side": side, "path": str(path), **facts})
 
 
@@ -128,6 +150,8 @@ def _candidates(saved: SavedResult, name: str) -> Sequence[Path]:
 
 
 def _find_mask(saved: SavedResult, name: str, image: Image | None) -> Image | None:
+    if _is_coarse(saved):  # the page then says only that there was one
+        return None
     places = [path for path in _candidates(saved, name) if path.exists()]
     return load_mask(places[0], image) if places and image is not None else None
 
@@ -139,4 +163,7 @@ def _single_warp(transform: Transform) -> Warp | None:
 
 
 def _warped(saved: SavedResult) -> Image | None:
+    if _is_coarse(saved):
+        path = saved.folder / saved.entries["files"]["warped_moving_on_fixed_grid"]
+        return coarse_image(open_lazily(path), saved.ops) if path.exists() else None
     return saved.warped if (saved.folder / WARPED).exists() else None

@@ -37,8 +37,17 @@ from warpfactor.kernels.buffers import give_back_memory
 from warpfactor.kernels.ops import Ops
 from warpfactor.registration.apply import apply_to_image, apply_to_points
 from warpfactor.registration.provenance import verdict_entry
-from warpfactor.registration.record import WARPED, WARPED_LABELS, entries_of, grid_from_dict, upgraded
+from warpfactor.registration.record import (
+    WARPED,
+    WARPED_LABELS,
+    WARPED_ZARR,
+    entries_of,
+    grid_from_dict,
+    upgraded,
+    warped_name,
+)
 from warpfactor.registration.resources import peak_memory_mb
+from warpfactor.registration.streaming import Resampling, write_resampled
 from warpfactor.show.report.summary import REPORT, RESULT
 
 if TYPE_CHECKING:
@@ -48,7 +57,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 # All files that a result folder may contain from an earlier run; result.json marks a complete folder and comes last.
-OWN = (WARPED, WARPED_LABELS, ANTS_AFFINE, ANTS_WARP, ANTS_INVERSE_WARP, VELOCITY, REPORT, RESULT)
+OWN = (WARPED, WARPED_ZARR, WARPED_LABELS, ANTS_AFFINE, ANTS_WARP, ANTS_INVERSE_WARP, VELOCITY, REPORT, RESULT)
 
 
 def save_result(
@@ -129,8 +138,8 @@ def _try_report(result: Registration, added: Mapping[str, Any] | None) -> Report
 
 
 def _write_volumes(result: Registration, place: Path) -> None:
-    """Write the warped image and the transforms, in parallel."""
-    jobs = [partial(write_image, result.warped, place / WARPED)]
+    """Write the warped image and the transforms, in parallel; a large image is computed while it is written."""
+    jobs = [] if result.full is not None else [partial(write_image, result.warped, place / WARPED)]
     for transform, name in (
         (result.warp, ANTS_WARP),
         (result.inverse_warp, ANTS_INVERSE_WARP),
@@ -141,6 +150,10 @@ def _write_volumes(result: Registration, place: Path) -> None:
     if result.velocity is not None:
         jobs.append(partial(write_velocity, result.velocity, place / VELOCITY))
     run_together(jobs, result.run.threads)
+    if result.full is not None:
+        outside, ops = result.run.outside, result.ops
+        work = Resampling(result.transform, result.full.moving, result.full.fixed.grid, "linear", outside, ops)
+        write_resampled(work, place / warped_name(result))
 
 
 def _merged(entries: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, Any]:
@@ -174,6 +187,7 @@ class SavedResult:
         transform: maps points of fixed space to moving space, and resamples images of moving space onto fixed grids.
         fixed_grid, moving_grid: the grids of the two images.
         entries: the content of result.json.
+        single: whether fields are kept in single precision.
     """
 
     folder: Path
@@ -181,6 +195,7 @@ class SavedResult:
     fixed_grid: Grid
     moving_grid: Grid
     entries: dict[str, Any]
+    single: bool = False
 
     def __repr__(self) -> str:
         names = (self.entries[side].get("name", side) for side in ("moving", "fixed"))
@@ -199,7 +214,7 @@ class SavedResult:
         """Maps points of moving space to fixed space; read from its file when it is first used."""
         affine = f"[{self.folder / ANTS_AFFINE},1]"
         parts: list[str | Path] = [affine] if self.warp is None else [affine, self.folder / ANTS_INVERSE_WARP]
-        return read_transform(parts, source="moving", target="fixed")
+        return read_transform(parts, source="moving", target="fixed", single=self.single)
 
     @property
     def warp(self) -> Warp | None:
@@ -215,7 +230,7 @@ class SavedResult:
     @cached_property
     def warped(self) -> Image:
         """The warped moving image; read from its file when it is first used."""
-        return read_image(self.folder / WARPED)
+        return read_image(self.folder / self.entries["files"]["warped_moving_on_fixed_grid"])
 
     @property
     def ops(self) -> Ops:
@@ -243,8 +258,10 @@ class SavedResult:
         return self.entries
 
 
-def read_result(folder: str | Path) -> SavedResult:
+def read_result(folder: str | Path, *, single: bool = False) -> SavedResult:
     """Read the result that `Registration.save` or `warpfactor register` wrote into a folder.
+
+    With `single` displacement fields stay in single precision, as their files hold them, in half the memory.
 
     >>> import tempfile
     >>> import warpfactor as wf
@@ -262,10 +279,11 @@ def read_result(folder: str | Path) -> SavedResult:
     forward: list[str | Path] = [place / ANTS_WARP, affine] if warped else [affine]
     return SavedResult(
         folder=place,
-        transform=read_transform(forward, source="fixed", target="moving"),
+        transform=read_transform(forward, source="fixed", target="moving", single=single),
         fixed_grid=grid_from_dict(entries["fixed"]),
         moving_grid=grid_from_dict(entries["moving"]),
         entries=entries,
+        single=single,
     )
 
 

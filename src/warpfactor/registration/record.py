@@ -11,6 +11,7 @@ import numpy as np
 
 from warpfactor.checks.alignment import find_notices
 from warpfactor.geometry.grid import Grid
+from warpfactor.io import omezarr
 from warpfactor.io.transforms import ANTS_AFFINE, ANTS_INVERSE_WARP, ANTS_WARP, VELOCITY
 from warpfactor.measure.regularity import Figures
 from warpfactor.show.wording import ending_sentence
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 FORMAT = 2
 WARPED, WARPED_LABELS = "warped.nii.gz", "warped_labels.nii.gz"
+WARPED_ZARR = "warped.ome.zarr"  # of large images that were given as OME-Zarr
 COLUMNS = ("stage", "level", "iteration", "cost", "residual", "damping", "accepted", "step_vox", "seconds")
 
 # How version 0.1 (format 1) said why a stage or a level ended.
@@ -58,7 +60,7 @@ def entries_of(result: Registration) -> dict[str, Any]:
         "fixed": _image_to_dict(result, 0, result.fixed_grid),
         "moving": {**_image_to_dict(result, 1, result.moving_grid), "outside_values": list(run.outside)},
         "files": {
-            "warped_moving_on_fixed_grid": WARPED,
+            "warped_moving_on_fixed_grid": warped_name(result),
             "warped_moving_labels_on_fixed_grid": None,
             "fixed_to_moving_affine": ANTS_AFFINE,
             "fixed_to_moving_warp_before_affine_lps_mm": ANTS_WARP if warp else None,
@@ -69,6 +71,7 @@ def entries_of(result: Registration) -> dict[str, Any]:
         "figures": _figures_to_dict(result.figures),
         "seconds": dict(run.seconds),
         "peak_memory_mb": run.peak_memory_mb,
+        **({} if run.plan is None else {"memory": _memory_to_dict(result)}),
         "device": run.device,
         "backend": run.backend,
         "threads": run.threads,
@@ -78,6 +81,22 @@ def entries_of(result: Registration) -> dict[str, Any]:
         "recipe": result.recipe.to_dict(),
         "stages": stages_to_dicts(result.history),
     }
+
+
+def warped_name(result: Registration) -> str:
+    """The file of the warped image: an OME-Zarr if that is what the large images are, and it can hold their place."""
+    if result.full is None:
+        return WARPED
+    path = result.run.sources.get("fixed")
+    return WARPED_ZARR if path is not None and omezarr.handles(path) else WARPED
+
+
+def _memory_to_dict(result: Registration) -> dict[str, Any]:
+    """The plan, the peak so far, and the coarse grids that the images of the result have."""
+    run = result.run
+    assert run.plan is not None
+    peak = None if run.peak_memory_mb is None else round(run.peak_memory_mb * (1 << 20))
+    return {**run.plan.to_dict(), "peak_bytes": peak, "held": None if peak is None else peak <= run.plan.limit_bytes}
 
 
 def upgraded(entries: Mapping[str, Any]) -> dict[str, Any]:

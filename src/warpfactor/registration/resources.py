@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ import torch
 
 from warpfactor import __version__
 from warpfactor.errors import InputError
+from warpfactor.memory import peak_bytes
 from warpfactor.processes import is_forked
 
 _PACKAGES = ("torch", "numba", "numpy", "SimpleITK")
@@ -96,12 +96,8 @@ def _unusable(device: torch.device, reason: str) -> str:
 
 def peak_memory_mb() -> float | None:
     """Peak memory of the process so far; None where the system does not report it."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (1 << 20 if sys.platform == "darwin" else 1 << 10)
+    peak = peak_bytes()
+    return None if peak is None else peak / (1 << 20)
 
 
 def versions() -> dict[str, str]:

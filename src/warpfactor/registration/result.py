@@ -17,6 +17,7 @@ from warpfactor.geometry.grid import Grid, Points
 from warpfactor.geometry.image import Image
 from warpfactor.geometry.transform import Affine, Chain, Transform, Warp
 from warpfactor.geometry.velocity import Velocity
+from warpfactor.io.lazy import LazyImage
 from warpfactor.kernels import BACKENDS, select
 from warpfactor.kernels.ops import Ops
 from warpfactor.measure.regularity import Figures
@@ -24,6 +25,7 @@ from warpfactor.recipebook.recipe import Recipe
 from warpfactor.registration.apply import apply_to_image, apply_to_points
 from warpfactor.registration.inputs import Images
 from warpfactor.registration.midpoint import midpoint
+from warpfactor.registration.plan import MemoryPlan
 from warpfactor.registration.record import entries_of, stages_to_dicts
 from warpfactor.show.notebook import to_html
 from warpfactor.show.wording import ending_sentence, sentence
@@ -33,6 +35,18 @@ from warpfactor.stages.stage import Ending, Stage
 if TYPE_CHECKING:
     from warpfactor.registration.companions import Companions
     from warpfactor.show.report import Report
+
+
+@dataclass(frozen=True)
+class FullImages:
+    """The images of a result that holds coarse ones only; parts of them are read from their files.
+
+    Attributes:
+        fixed, moving: at full resolution.
+    """
+
+    fixed: LazyImage
+    moving: LazyImage
 
 
 @dataclass(frozen=True)
@@ -52,6 +66,7 @@ class RunInfo:
         sources: absolute paths of the images and masks that were given as files, by name.
         prints: SHA-256, size and time of those files when they were read, by name.
         ranks: number of processes that shared the deformable stage.
+        plan: how it kept within a limit of memory, if there was one.
     """
 
     device: str
@@ -68,6 +83,7 @@ class RunInfo:
     sources: Mapping[str, Path] = field(default_factory=dict)
     prints: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     ranks: int = 1
+    plan: MemoryPlan | None = None
 
     def with_seconds(self, part: str, seconds: float) -> RunInfo:
         """The same run with the time of one more part, which the total then includes."""
@@ -102,6 +118,7 @@ class Registration:
         run: where and how it ran.
         halves: how both images get to the middle, of stages that move both.
         velocity: the field of which the warp is the exponential, of the recipe `velocity`.
+        full: the images at full resolution, if a limit of memory left `images`, `warped` and the warp at half of it.
     """
 
     warped: Image
@@ -116,6 +133,7 @@ class Registration:
     run: RunInfo
     halves: Halves | None = None
     velocity: Velocity | None = None
+    full: FullImages | None = None
 
     def __repr__(self) -> str:
         costs = [f"{stage.name} {stage.change(4)}" for stage in self.history]
@@ -152,12 +170,12 @@ class Registration:
     @property
     def fixed_grid(self) -> Grid:
         """The grid of the fixed image."""
-        return self.warped.grid
+        return self.warped.grid if self.full is None else self.full.fixed.grid
 
     @property
     def moving_grid(self) -> Grid:
         """The grid of the moving image."""
-        return self.images.moving.grid
+        return self.images.moving.grid if self.full is None else self.full.moving.grid
 
     @property
     def transform(self) -> Chain:

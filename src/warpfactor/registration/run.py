@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import InitVar, dataclass, replace
+from functools import partial
 from pathlib import Path
 from threading import Event as StopEvent
 from typing import Any, NamedTuple
@@ -43,6 +44,8 @@ from warpfactor.registration.inputs import (
     load_mask,
     load_pair,
 )
+from warpfactor.registration.large import Opened, open_planned
+from warpfactor.registration.plan import MemoryPlan
 from warpfactor.registration.provenance import recorded
 from warpfactor.registration.resources import Clock, checked_device, limited_threads, peak_memory_mb, seeded, versions
 from warpfactor.registration.result import Registration, RunInfo
@@ -87,6 +90,8 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
     threads: int | None = None,
     ranks: int | Ranks = 1,
     seed: int = 0,
+    memory: str | float | MemoryPlan | None = None,
+    on_plan: Callable[[MemoryPlan], None] | None = None,
     on_read: Callable[[Images], None] | None = None,
     progress: Progress | None = None,
     stop: StopEvent | None = None,
@@ -118,6 +123,10 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
         ranks: how many processes of this machine share the deformable stage, or Ranks on several machines. The result
             is that of one process, bit for bit.
         seed: seed of random numbers; only losses of your own can draw any.
+        memory: a limit such as "8GB" that the process keeps within, or an OutOfMemoryError before it starts. What is
+            held follows from it; see MemoryPlan. If the warp has to stay on a grid twice as coarse as the fixed image,
+            the images of the result are the coarse ones, and `save` writes the full warped image.
+        on_plan: called with the plan that follows from `memory`, before the images are read.
         on_read: called with the images and masks once they are read, before anything is computed. It can refuse them
             by raising an error, for instance because label maps do not belong to them.
         progress: called with an Event after every iteration, in the thread that called `register`. An exception that it
@@ -140,26 +149,30 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
     _check_storage(chosen, choice)
     warn_of(unverified(place, choice.name))
     wanted = _Wanted((fixed_spacing_mm, moving_spacing_mm), (fixed_channels, moving_channels), threads)
+    guided = landmarks is not None or bool(terms)
+    limited = partial(open_planned, sources=(fixed, moving), recipe=chosen, **wanted.of_images, device=place)
+    opened = _planned(partial(limited, guided=guided), memory, ranks, on_plan)
+    chosen = chosen if opened is None else opened.recipe
+    ops = choice.load()
     with memory_errors(REMEDY):
-        images = _read(fixed, moving, fixed_mask, moving_mask, wanted)
+        read = partial(_read, fixed, moving, wanted) if opened is None else partial(opened.read, ops, threads)
+        images = read(fixed_mask, moving_mask)
     if initial is None:
         check_lengths(images)
     if on_read is not None:
         on_read(images)
-    if place.type == "cpu":
+    if place.type == "cpu" and opened is None:
         check_room(images, chosen)
     if chosen.deformable is not None:
         check_weights(chosen.deformable.channel_weights, images)
         chosen = chosen.for_grid(working_grid(chosen.deformable, images.fixed.grid, images.moving.grid))
-    ops = choice.load()
     start = load_initial(initial, images.fixed.grid, ops)
     guides = load_guides((*_points(landmarks, landmarks_weight), *terms), images, ops, place)
     led = _Led(guides, metric_weight, chosen)
     if chosen.deformable is not None:
         check_given(chosen.deformable, start.displacement)
     if ranks != 1:
-        check_backend(choice.name)
-        _check_shared(chosen, start, led, images.fixed.grid)
+        _check_shared(chosen, start, led, images.fixed.grid, choice.name)
     sources = _paths(fixed=fixed, moving=moving, fixed_mask=fixed_mask, moving_mask=moving_mask)
     prints = {name: recorded(path) for name, path in sources.items()}
     del fixed, moving, fixed_mask, moving_mask, initial  # the images are held once, by `images`
@@ -170,8 +183,11 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
         scene = _prepare(images, chosen, run)
         found = _run_stages(scene, chosen, start, led, run)
         del scene, start
+        if opened is not None and opened.plan.coarser:
+            found = _at_full_resolution(found, opened, run)
         result = _finish(images, found, run, outside)
-        return replace(result, run=replace(result.run, sources=sources, prints=prints))
+        result = replace(result, run=replace(result.run, sources=sources, prints=prints))
+        return result if opened is None else opened.described(result)
 
 
 @dataclass(frozen=True)
@@ -233,6 +249,7 @@ class _Found:
     foreground: Tensor | None
     nonfinite: tuple[int, int]
     missing: tuple[float, float]
+    masks: tuple[Tensor | None, Tensor | None]
 
 
 def _recipe(spec: str | Recipe, overrides: Mapping[str, Any] | None, channel_weights: Sequence[float] | None) -> Recipe:
@@ -262,7 +279,25 @@ class _Led:
             )
 
 
-def _check_shared(recipe: Recipe, start: Initial, led: _Led, grid: Grid) -> None:
+def _planned(
+    open_within: Callable[[str | float | MemoryPlan], Opened],
+    memory: str | float | MemoryPlan | None,
+    ranks: int | Ranks,
+    on_plan: Callable[[MemoryPlan], None] | None,
+) -> Opened | None:
+    """The images opened for a limit of memory; None without one."""
+    if memory is None:
+        return None
+    if ranks != 1:
+        raise InputError("A limit of memory is for one process; give either memory or ranks.")
+    opened = open_within(memory)
+    if on_plan is not None:
+        on_plan(opened.plan)
+    return opened
+
+
+def _check_shared(recipe: Recipe, start: Initial, led: _Led, grid: Grid, backend: str) -> None:
+    check_backend(backend)
     warped, guided = start.displacement is not None, bool(led.guides) or led.metric_weight != 1
     check_shared(recipe.deformable, guided=guided, warped=warped, depth=grid.shape[0])
 
@@ -296,8 +331,13 @@ class _Wanted(NamedTuple):
     channels: tuple[Channels, Channels]
     threads: int | None
 
+    @property
+    def of_images(self) -> dict[str, Any]:
+        """All but the threads."""
+        return {"spacings_mm": self.spacings_mm, "channels": self.channels}
 
-def _read(fixed: Any, moving: Any, fixed_mask: Any, moving_mask: Any, wanted: _Wanted) -> Images:
+
+def _read(fixed: Any, moving: Any, wanted: _Wanted, fixed_mask: Any, moving_mask: Any) -> Images:
     fixed_image, moving_image = load_pair(fixed, moving, **wanted._asdict())
     return Images(
         fixed_image,
@@ -369,7 +409,7 @@ def _run_stages(scene: Scene, recipe: Recipe, start: Initial, led: _Led, run: _R
                 watch=run.watch(),
             )
         else:
-            _check_shared(recipe, start, led, scene.fixed.grid)
+            _check_shared(recipe, start, led, scene.fixed.grid, run.backend)
             warped = run.crew.run(scene, recipe.deformable, ops=run.ops, affine=aligned.matrix, watch=run.watch())
         displacement, stages = warped.displacement, (*stages, warped.stage)
         _log_stage(warped.stage)
@@ -384,7 +424,22 @@ def _run_stages(scene: Scene, recipe: Recipe, start: Initial, led: _Led, run: _R
         foreground=where,
         nonfinite=(scene.fixed.nonfinite, scene.moving.nonfinite),
         missing=missing,
+        masks=(scene.fixed.mask, scene.moving.mask),
     )
+
+
+def _at_full_resolution(found: _Found, opened: Opened, run: _Run) -> _Found:
+    """What the stages found at half the resolution, after the finest level of the deformable one."""
+    across = found.recipe.deformable != opened.recipe.deformable
+    whole = replace(found, recipe=opened.full_recipe.for_contrasts(same=not across))
+    if found.warped is None or found.interrupted:
+        return whole
+    gaps = [mask if share else None for mask, share in zip(found.masks, found.missing, strict=True)]
+    warped = opened.refine(found.warped, found.matrix, gaps, across=across, ops=run.ops, watch=run.watch())
+    _log_stage(warped.stage)
+    run.clock.lap("finest level")
+    stages = (*found.stages[:-1], warped.stage)
+    return replace(whole, displacement=warped.displacement, warped=warped, stages=stages, interrupted=run.stopped)
 
 
 def _with_gaps(

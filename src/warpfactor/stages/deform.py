@@ -77,6 +77,11 @@ def working_grid(settings: Deformable, fixed: Grid, moving: Grid) -> Grid:
     return _METHODS[settings.method].grid(fixed, moving)
 
 
+def runs_coarser(settings: Deformable) -> bool:
+    """Whether the finest level can have its warp on a coarser grid; see finest.py."""
+    return not treats_alike(settings)
+
+
 def treats_alike(settings: Deformable) -> bool:
     """Whether exchanged images have the inverse of the warp."""
     return _METHODS[settings.method].alike

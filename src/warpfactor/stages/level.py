@@ -302,21 +302,23 @@ class LevelSolver:
 
     def _look_at_halves(self, force: Tensor, number: int) -> bool:
         """Whether the force is more than noise; at the start of the level, how much wider to smooth."""
-        settings, units = self.settings, self.units
-
-        def halves(wider: float) -> Agreement:
-            sigma = [wider * settings.sigma_grad * s for s in units.sigma]
-            return self.share.agreement(force, units.weights, sigma, self.ops)
-
+        settings = self.settings
         if number == 0 and settings.reach > 1:
-            length = correlation_length(halves(1.0), halves(FAR), sum(n > 1 for n in force.shape[1:]))
+            near, far = self._halves(force, 1.0), self._halves(force, FAR)
+            length = correlation_length(near, far, sum(n > 1 for n in force.shape[1:]))
             self.widened = settings.smoothness * min(max(length, 1.0), settings.reach)
             give_back_memory()  # of the blocks; the field that the first step makes would otherwise come on top
         if settings.agreement <= 0 or number == 0 or number % CHECK_EVERY:
             return True
-        found = halves(self.widened / settings.smoothness).correlation
+        found = self._halves(force, self.widened / settings.smoothness).correlation
         give_back_memory()
         return found >= settings.agreement
+
+    def _halves(self, force: Tensor, wider: float) -> Agreement:
+        """How far two halves of the force agree after the gradient's Gaussian, `wider` times as wide."""
+        units = self.units
+        sigma = [wider * self.settings.sigma_grad * s for s in units.sigma]
+        return self.share.agreement(force, units.weights, sigma, self.ops)
 
     def _log_volume(self, warp: Tensor) -> Tensor:
         """(D, H, W) logarithm of a warp's Jacobian determinant."""

@@ -6,12 +6,13 @@ types. A cost is never negative, and 0 at a perfect match, except for a user's o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from torch import Tensor
 
-from warpfactor.kernels.ops import Ops
+from warpfactor.kernels.ops import Ops, Slab
 from warpfactor.scene.scene import Scene
 
 if TYPE_CHECKING:
@@ -70,6 +71,30 @@ class Term(Protocol):
         Args:
             level: counted from 0 at the coarsest.
             weights: of the channels; None weighs them equally.
+        """
+        ...
+
+
+@runtime_checkable
+class Local(Protocol):
+    """A term of which the part of a voxel depends on what is near it, so that slabs of the images are enough."""
+
+    @property
+    def slab_bytes(self) -> int:
+        """Memory per voxel of a slab, with what it maps to, besides its displacement and its gradient."""
+        ...
+
+    def reach(self, level: int) -> int:
+        """Planes around a slab on which its cost and gradient depend."""
+        ...
+
+    def prepare_slabs(
+        self, scene: Scene, ops: Ops, slabs: Sequence[Slab], *, level: int = 0, weights: tuple[float, ...] | None = None
+    ) -> tuple[Prepared, ...]:
+        """The term over every slab of the fixed image.
+
+        Displacement and gradient have the outer planes of the slab, and the matrix counts from the first of them. Cost
+        and count are of the core; so is the gradient, and that of the other planes is undefined.
         """
         ...
 

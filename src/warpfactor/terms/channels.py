@@ -54,8 +54,8 @@ class Channels:
 
 def spare_like(gradient: Tensor, kept: list[Tensor]) -> Tensor:
     """A field like `gradient` that is made once and kept in the list."""
-    if not kept:
-        kept.append(field_like(gradient))
+    if not kept or kept[0].shape != gradient.shape:
+        kept[:] = [field_like(gradient)]
     return kept[0]
 
 

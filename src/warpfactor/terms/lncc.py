@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from torch import Tensor
 
 from warpfactor.errors import InputError
-from warpfactor.kernels.ops import Ops
+from warpfactor.kernels.ops import Ops, Slab
 from warpfactor.scene.scene import Scene
 from warpfactor.terms.base import aligned, at_level
 from warpfactor.terms.channels import Channel, Channels, normalized_weights
@@ -58,18 +60,56 @@ class LNCC:
 
     def prepare(self, scene: Scene, ops: Ops, *, level: int = 0, weights: tuple[float, ...] | None = None) -> Channels:
         """The metric over the images of one level."""
-        fixed, moving = scene.sides
-        radius = at_level(self.size, level) // 2
-        radii = tuple(radius if n > 1 else 0 for n in scene.shape)
+        radii = self._radii(scene, level)
         floors = self._floors(scene, radii, ops)
-        plans = ops.lncc_plans(
-            fixed.data,
-            fixed.mask,
-            radius=radii,
-            window=self.window,
-            exact=self.exact,
-            floors=[floor for floor, _ in floors],
-        )
+        plans = ops.lncc_plans(scene.fixed.data, scene.fixed.mask, **self._planned(radii, floors))
+        return self._channels(scene, ops, radii, floors, plans, weights)
+
+    @property
+    def slab_bytes(self) -> int:
+        """Rows at the cuts between blocks."""
+        return 2
+
+    def reach(self, level: int) -> int:
+        """Two radii, since a voxel is in windows that reach as far again; at least one voxel for derivatives."""
+        return 2 * (at_level(self.size, level) // 2) + 1
+
+    def prepare_slabs(
+        self, scene: Scene, ops: Ops, slabs: Sequence[Slab], *, level: int = 0, weights: tuple[float, ...] | None = None
+    ) -> tuple[Channels, ...]:
+        """The metric over every slab of the fixed image."""
+        radii = self._radii(scene, level)
+        floors = self._floors(scene, radii, ops)
+        plans = ops.lncc_slabs(scene.fixed.data, scene.fixed.mask, slabs=slabs, **self._planned(radii, floors))
+        spare: list[Tensor] = []  # they take turns
+        parts = []
+        for slab, own in zip(slabs, plans, strict=True):
+            mask = None if scene.fixed.mask is None else scene.fixed.mask[slab.outer]
+            fixed = replace(scene.fixed, data=scene.fixed.data[:, slab.outer], mask=mask)
+            part = self._channels(scene.with_fixed(fixed), ops, radii, floors, own, weights)
+            parts.append(replace(part, spare=spare))
+        return tuple(parts)
+
+    def _radii(self, scene: Scene, level: int) -> tuple[int, ...]:
+        radius = at_level(self.size, level) // 2
+        return tuple(radius if n > 1 else 0 for n in scene.shape)
+
+    def _planned(self, radii: tuple[int, ...], floors: Sequence[tuple[float, float]]) -> dict[str, Any]:
+        """What plans are made for."""
+        fixed_floors = [floor for floor, _ in floors]
+        return {"radius": radii, "window": self.window, "exact": self.exact, "floors": fixed_floors}
+
+    def _channels(
+        self,
+        scene: Scene,
+        ops: Ops,
+        radii: tuple[int, ...],
+        floors: Sequence[tuple[float, float]],
+        plans: Sequence[object],
+        weights: tuple[float, ...] | None,
+    ) -> Channels:
+        """One call of the kernel per channel."""
+        fixed, moving = scene.sides
 
         def call(of_fixed: Tensor, of_moving: Tensor, flat: tuple[float, float], plan: object) -> Channel:
             return lambda u, matrix, gradient: ops.lncc(

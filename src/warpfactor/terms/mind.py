@@ -6,6 +6,7 @@ moving image. Offsets in voxels of each image would describe different things wh
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, NamedTuple
@@ -14,10 +15,11 @@ import numpy as np
 from torch import Tensor
 
 from warpfactor.errors import InputError
-from warpfactor.kernels.ops import Ops
+from warpfactor.kernels.ops import Ops, Slab
 from warpfactor.scene.scene import OfFixed, Scene
 from warpfactor.terms.base import Plain
 from warpfactor.terms.channels import Channel, Channels, normalized_weights
+from warpfactor.terms.slab import VoxelSlab, voxel_slabs
 
 Offset = tuple[float, float, float]
 Couple = tuple[Offset, Offset]
@@ -50,6 +52,24 @@ class MIND(Plain):
         """The metric over the images of one level."""
         calls = tuple(self._call(channel, scene, ops) for channel in range(len(scene.fixed.data)))
         return Channels(calls, normalized_weights(weights, len(calls)))
+
+    @property
+    def slab_bytes(self) -> int:
+        """The mask, and the channels of both images."""
+        return 30
+
+    def reach(self, level: int) -> int:
+        """As far as patches lie apart, if the moving image's voxels are twice as large, and as wide as they are."""
+        return math.ceil(2 * self.distance + 3 * self.patch) + 2
+
+    def prepare_slabs(
+        self, scene: Scene, ops: Ops, slabs: Sequence[Slab], *, level: int = 0, weights: tuple[float, ...] | None = None
+    ) -> tuple[VoxelSlab, ...]:
+        """The metric over every slab of the fixed image; self-similarity is described anew in every call.
+
+        What counts as an image's noise is then the mean over a slab instead of over the image.
+        """
+        return voxel_slabs(self, scene, ops, slabs, self.reach(level) + 2, weights)
 
     def _call(self, channel: int, scene: Scene, ops: Ops) -> Channel:
         def evaluate(u: Tensor, matrix: Tensor, gradient: Tensor | None) -> tuple[float, float]:

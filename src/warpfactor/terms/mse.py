@@ -1,13 +1,15 @@
 """Mean squared difference of intensities, for images of one contrast: already in the residual form r = mean r_x²."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from warpfactor.kernels.ops import Ops
+from warpfactor.kernels.ops import Ops, Slab
 from warpfactor.scene.scene import Scene
 from warpfactor.terms.base import Plain
 from warpfactor.terms.channels import Channel, Channels, normalized_weights
+from warpfactor.terms.slab import VoxelSlab, voxel_slabs
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,21 @@ class MSE(Plain):
             alike = (om[1] * um / (of[1] * uf), (om[0] - of[0]) / (of[1] * uf))
             calls.append(self._call(scene, channel, alike, uf * uf, ops))
         return Channels(tuple(calls), normalized_weights(weights, len(calls)))
+
+    @property
+    def slab_bytes(self) -> int:
+        """The mask."""
+        return 1
+
+    def reach(self, level: int) -> int:
+        """For derivatives."""
+        return 1
+
+    def prepare_slabs(
+        self, scene: Scene, ops: Ops, slabs: Sequence[Slab], *, level: int = 0, weights: tuple[float, ...] | None = None
+    ) -> tuple[VoxelSlab, ...]:
+        """The metric over every slab of the fixed image."""
+        return voxel_slabs(self, scene, ops, slabs, 2, weights)
 
     def _call(self, scene: Scene, channel: int, alike: tuple[float, float], unit: float, ops: Ops) -> Channel:
         """The kernel call of a channel; `unit` is what a squared difference is to be multiplied by."""

@@ -10,14 +10,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from warpfactor.kernels import reference
-from warpfactor.kernels.ops import Ops
+from warpfactor.kernels.ops import Ops, Slab
 
 Shape = tuple[int, int, int]
 Shapes = tuple[Shape, Shape]
@@ -206,6 +206,27 @@ def _plan(ops: Ops, at: Given, options: dict[str, Any]) -> object:
     )[0]
 
 
+def _slabs(ops: Ops, at: Given) -> Outputs:
+    """LNCC by two slabs: totals, counts and the gradients of both cores."""
+    fixed, moving, field, matrix = at.pair
+    radius, flat = at.window((2, 2, 2)), (1e-4 * at.unit**2,) * 2
+    depth, reach = fixed.shape[0], 2 * radius[0] + 1
+    cuts = (0, depth // 2, depth) if depth > 1 else (0, depth)
+    cores = [slice(a, b) for a, b in pairwise(cuts)]
+    slabs = [Slab(slice(max(0, core.start - reach), min(depth, core.stop + reach)), core) for core in cores]
+    options: dict[str, Any] = {"radius": radius, "window": "box", "exact": True}
+    plans = ops.lncc_slabs(fixed[None], None, slabs=slabs, floors=[flat[0]], **options)
+    outputs: list[Any] = []
+    for slab, (plan,) in zip(slabs, plans, strict=True):
+        there = matrix.clone()
+        there[:, 3] += slab.outer.start * there[:, 0]
+        part = field[:, slab.outer].contiguous()
+        gradient = torch.full_like(part, 7.0)
+        found = ops.lncc(fixed[slab.outer], moving, part, there, flat=flat, gradient=gradient, plan=plan, **options)
+        outputs += [*found, gradient[:, slab.inner]]
+    return tuple(outputs)
+
+
 def _step(operation: str, **options: Any) -> Callable[..., Outputs]:
     def run(ops: Ops, at: Given) -> Outputs:
         at.field[:, 0, 1, 1] = 0  # a voxel without a gradient
@@ -267,6 +288,7 @@ PROBLEMS: tuple[KernelProblem, ...] = (
         "sample_labels", lambda o, at: [o.sample_labels(at.labels, at.field, at.matrix)], "", 16.0, positions=True
     ),
     KernelProblem("lncc_plans", _metric("lncc", radius=(2, 2, 2), planned=True), "used", positions=True),
+    KernelProblem("lncc_slabs", _slabs, "used", positions=True),
     KernelProblem("lncc", _metric("lncc", radius=(2, 2, 2)), "", 32.0, positions=True, images=True),
     KernelProblem("lncc", _metric("lncc", radius=(2, 2, 2), slope=False), "value only", positions=True),
     KernelProblem("lncc", _metric("lncc", radius=(1, 2, 3), masked=True), "masks", positions=True),

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from warpfactor.errors import InputError
+from warpfactor.memory import parse_bytes
 
 JOBQUEUES = ("slurm", "pbs", "sge", "lsf")
-_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30}
 
 
 @dataclass(frozen=True)
@@ -57,11 +55,3 @@ class EngineSettings:
 def available_cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def parse_bytes(text: str) -> int:
-    """A number of bytes from a text such as "4 GB", "500MiB" or "2e9"."""
-    found = re.fullmatch(r"\s*([\d.]+(?:e\d+)?)\s*([kmgt]?i?)b?\s*", text.lower())
-    if found is None or found[2] not in _UNITS:
-        raise InputError(f"{text!r} is not an amount of memory; write for instance 4GB.")
-    return int(float(found[1]) * _UNITS[found[2]])

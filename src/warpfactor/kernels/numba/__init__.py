@@ -10,7 +10,7 @@ from warpfactor.kernels.numba.distortion import distortion
 from warpfactor.kernels.numba.field import invert, jacobian_determinant, resize, round_trip
 from warpfactor.kernels.numba.labels import sample_labels
 from warpfactor.kernels.numba.linear import affine_gradient, affine_moments
-from warpfactor.kernels.numba.lncc import lncc, lncc_plans
+from warpfactor.kernels.numba.lncc import lncc, lncc_plans, lncc_slabs
 from warpfactor.kernels.numba.mi import mi
 from warpfactor.kernels.numba.mind import mind
 from warpfactor.kernels.numba.mind_channels import mind_channels
@@ -34,6 +34,7 @@ __all__ = [
     "jacobian_determinant",
     "lncc",
     "lncc_plans",
+    "lncc_slabs",
     "mi",
     "mind",
     "mind_channels",

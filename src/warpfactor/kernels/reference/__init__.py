@@ -8,7 +8,7 @@ from warpfactor.kernels.reference.distortion import distortion
 from warpfactor.kernels.reference.field import compose, invert, jacobian_determinant, resize, round_trip, take
 from warpfactor.kernels.reference.labels import sample_labels
 from warpfactor.kernels.reference.linear import affine_gradient, affine_moments
-from warpfactor.kernels.reference.lncc import lncc, lncc_plans
+from warpfactor.kernels.reference.lncc import lncc, lncc_plans, lncc_slabs
 from warpfactor.kernels.reference.mi import mi
 from warpfactor.kernels.reference.mind import mind, mind_channels
 from warpfactor.kernels.reference.mse import mse
@@ -28,6 +28,7 @@ __all__ = [
     "jacobian_determinant",
     "lncc",
     "lncc_plans",
+    "lncc_slabs",
     "mi",
     "mind",
     "mind_channels",

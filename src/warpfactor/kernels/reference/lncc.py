@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from warpfactor.kernels.held import two
+from warpfactor.kernels.ops import Slab
 from warpfactor.kernels.reference.match import Match, fixed_slope, match, total
 from warpfactor.kernels.reference.smooth import window_sum
 
@@ -28,6 +29,20 @@ def lncc_plans(
         floors: Per channel, `flat[0]` of these calls: the variance that a window of the fixed image must exceed.
     """
     return (None,) * len(fixed)
+
+
+def lncc_slabs(
+    fixed: Tensor,
+    mask: Tensor | None,
+    *,
+    slabs: Sequence[Slab],
+    radius: Sequence[int],
+    window: str,
+    exact: bool,
+    floors: Sequence[float],
+) -> tuple[tuple[object, ...], ...]:
+    """For every slab one plan per channel: the slab, whose core is summed over."""
+    return tuple((slab,) * len(fixed) for slab in slabs)
 
 
 @two
@@ -67,6 +82,7 @@ def lncc(
         gradient: (3, *fixed shape), overwritten with d total / du; None computes the value only.
         fixed_mask, moving_mask: uint8, each on its own grid; a voxel counts where both masks are not 0 and p is inside.
         plan: From `lncc_plans` for the same fixed image, mask, window and flat[0]; None prepares anew in every call.
+            With one from `lncc_slabs` the sums are over the core of its slab.
     """
     pair = match(fixed, moving, displacement, matrix, fixed_mask, moving_mask, gradient is not None)
     taps = [_taps(r, window) for r in radius]
@@ -78,7 +94,8 @@ def lncc(
         slope = _symmetric_slope(pair.slope, fixed, s) if symmetric else pair.slope
         force = _force(pair, s, scale, squared, taps if exact else None)
         gradient.copy_(torch.where(pair.weight, force * slope, 0.0))
-    return torch.stack([total(torch.where(s.valid, 1 - cc, 0.0)), total(s.valid)])
+    core = plan.inner if isinstance(plan, Slab) else slice(None)
+    return torch.stack([total(torch.where(s.valid, 1 - cc, 0.0)[core]), total(s.valid[core])])
 
 
 @dataclass(frozen=True)

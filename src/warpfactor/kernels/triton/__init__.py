@@ -27,7 +27,7 @@ from warpfactor.kernels.triton.distortion import distortion
 from warpfactor.kernels.triton.field import compose, jacobian_determinant, resize, round_trip, take
 from warpfactor.kernels.triton.inverse import invert
 from warpfactor.kernels.triton.linear import affine_gradient, affine_moments
-from warpfactor.kernels.triton.lncc import lncc, lncc_plans
+from warpfactor.kernels.triton.lncc import lncc, lncc_plans, lncc_slabs
 from warpfactor.kernels.triton.mi import mi
 from warpfactor.kernels.triton.mind import mind
 from warpfactor.kernels.triton.mse import mse
@@ -50,6 +50,7 @@ __all__ = [
     "jacobian_determinant",
     "lncc",
     "lncc_plans",
+    "lncc_slabs",
     "mi",
     "mind",
     "mind_channels",

@@ -339,6 +339,9 @@ def lncc_plans(
     return (None,) * len(fixed)
 
 
+lncc_slabs = reference.lncc_slabs
+
+
 @two
 def lncc(
     fixed: Tensor,
@@ -357,8 +360,8 @@ def lncc(
     moving_mask: Tensor | None = None,
     plan: object = None,
 ) -> Tensor:
-    """See Ops; windows of a radius above 7 go to the reference."""
-    if max(radius) > WIDEST or not takes_metric(fixed, moving, displacement, gradient):
+    """See Ops; windows of a radius above 7 and slabs go to the reference."""
+    if max(radius) > WIDEST or plan is not None or not takes_metric(fixed, moving, displacement, gradient):
         return held(reference.lncc)(
             fixed,
             moving,
@@ -373,6 +376,7 @@ def lncc(
             gradient=gradient,
             fixed_mask=fixed_mask,
             moving_mask=moving_mask,
+            plan=plan,
         )
     problem = _Problem(plain(fixed), plain(moving), plain(displacement), matrix_on(fixed.device, matrix), gradient)
     windows = _Windows(tuple(radius), window == "box", squared, exact, symmetric, flat)

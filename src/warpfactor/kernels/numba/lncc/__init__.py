@@ -1,4 +1,4 @@
-"""CPU form of `lncc` and `lncc_plans`.
+"""CPU form of `lncc`, `lncc_plans` and `lncc_slabs`.
 
 | file | contents |
 |---|---|
@@ -11,6 +11,6 @@
 """
 
 from warpfactor.kernels.numba.lncc.kernel import lncc
-from warpfactor.kernels.numba.lncc.plan import lncc_plans
+from warpfactor.kernels.numba.lncc.plan import lncc_plans, lncc_slabs
 
-__all__ = ["lncc", "lncc_plans"]
+__all__ = ["lncc", "lncc_plans", "lncc_slabs"]

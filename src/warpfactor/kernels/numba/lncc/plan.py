@@ -13,6 +13,7 @@ from warpfactor.kernels.buffers import aligned
 from warpfactor.kernels.numba.lncc.blocks import make_blocks, make_seams, most_rows
 from warpfactor.kernels.numba.lncc.correlation import MAPS, PRODUCTS
 from warpfactor.kernels.numba.lncc.spans import contrast_spans, whole_spans
+from warpfactor.kernels.ops import Slab
 
 
 class Division(NamedTuple):
@@ -89,6 +90,42 @@ def lncc_divisions(
         divide(contrast_spans(channel, mask, radius=radius, floor=floor), shape, radius, exact=exact)
         for channel, floor in zip(fixed, floors, strict=True)
     ]
+
+
+def lncc_slabs(
+    fixed: Tensor,
+    mask: Tensor | None,
+    *,
+    slabs: Sequence[Slab],
+    radius: Sequence[int],
+    window: str,
+    exact: bool,
+    floors: Sequence[float],
+) -> tuple[tuple[Plan, ...], ...]:
+    """For every slab of a fixed image one plan per channel, all with the same buffers; see the reference."""
+    spans = [
+        contrast_spans(channel, mask, radius=radius, floor=floor) for channel, floor in zip(fixed, floors, strict=True)
+    ]
+    divisions = [[divide_slab(each, slab, fixed.shape[1:], radius, exact=exact) for each in spans] for slab in slabs]
+    _, height, width = fixed.shape[1:]
+    depth = max(slab.outer.stop - slab.outer.start for slab in slabs)
+    every = [division for parts in divisions for division in parts]
+    shared = make_plans(every, (depth, height, width), radius, window)[0]
+    return tuple(
+        tuple(
+            shared._replace(shape=(slab.outer.stop - slab.outer.start, height, width), division=division)
+            for division in parts
+        )
+        for slab, parts in zip(slabs, divisions, strict=True)
+    )
+
+
+def divide_slab(spans: Any, slab: Slab, shape: Sequence[int], radius: Sequence[int], *, exact: bool) -> Division:
+    """The blocks and seams of a slab of an image with these spans: only the core has blocks."""
+    own = spans[slab.core]
+    blocks = make_blocks(own[..., 1] - own[..., 0], (len(own), *shape[1:]), radius, exact=exact)
+    blocks[:, :2] += slab.inner.start
+    return Division(spans[slab.outer], blocks, make_seams(blocks, shape[1], (2 if exact else 1) * radius[1]))
 
 
 def whole_plan(shape: Sequence[int], radius: Sequence[int], window: str) -> Plan:

@@ -1,0 +1,216 @@
+"""How a registration keeps within a limit of memory: planned from the sizes of the images before it starts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from warpfactor.errors import InputError, OutOfMemoryError
+from warpfactor.geometry.grid import Grid
+from warpfactor.io.lazy import LazyImage
+from warpfactor.memory import parse_bytes, shown_bytes, used_bytes
+from warpfactor.recipebook.recipe import Recipe
+from warpfactor.stages.deform import runs_coarser
+from warpfactor.stages.finest import can_be_coarser, warp_grid
+from warpfactor.stages.settings import Deformable
+from warpfactor.terms.base import Local
+
+# Bytes, measured on phantoms of 128 to 512 voxels along each axis with two threads; docs/benchmarks/large.md.
+LIBRARIES = 530e6  # of Python, PyTorch, Numba and compiled kernels
+RUN = 50  # a voxel of the images that are registered, besides the images as they were read
+LINEAR_RUN = 16  # the same without a warp
+SHORT_IMAGES = 4  # saved of them by 16-bit images
+FIELD = 12  # a voxel of a displacement field
+LEVEL_EXTRA = 10  # a voxel of the warp's grid at the finest level, besides two fields
+SLAB = 34  # a voxel of a slab, besides what the metric holds of it
+READING = 96e6  # planes that are read, or written, at once
+THICKEST, THINNEST, LEAST = 64, 8, 2  # planes of a slab; the least is for metrics that hold more of it
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """What is held in memory, and what that is predicted to take.
+
+    Attributes:
+        limit_bytes: what was allowed.
+        predicted_bytes: peak memory of the process that follows from the sizes.
+        images: number type of the full images in memory, "float32" or "int16".
+        warp: "full", on the grid of the fixed image, or "half", on one twice as coarse.
+        slab_planes: planes of the fixed image that are worked on at once; None for all.
+        parts: predicted bytes by part of the run.
+    """
+
+    limit_bytes: int
+    predicted_bytes: int
+    images: str
+    warp: str
+    slab_planes: int | None
+    parts: dict[str, int]
+
+    @property
+    def coarser(self) -> bool:
+        """Whether the images are registered at half their resolution first, and the warp stays there."""
+        return self.warp == "half"
+
+    @property
+    def sentence(self) -> str:
+        """For people, before the run starts."""
+        how = (
+            f"images as {self.images}, warp on the {'grid of the fixed image' if self.warp == 'full' else 'half grid'}"
+        )
+        slabs = "" if self.slab_planes is None else f", slabs of {self.slab_planes} planes"
+        return (
+            f"Memory: {how}{slabs}; {shown_bytes(self.predicted_bytes)} predicted of "
+            f"{shown_bytes(self.limit_bytes)} allowed."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """For result.json."""
+        return asdict(self)
+
+
+def make_plan(
+    limit: str | float | MemoryPlan, fixed: LazyImage, moving: LazyImage, recipe: Recipe, *, guided: bool = False
+) -> MemoryPlan:
+    """The first way that keeps within the limit, of those that cost least accuracy first.
+
+    Args:
+        limit: such as "8GB" or a number of bytes; or a plan that is to be followed.
+        fixed, moving: the images.
+        recipe: for the fixed image's grid.
+        guided: whether something besides the images leads the warp, which needs whole fields.
+
+    Raises:
+        OutOfMemoryError: if none does; it says what the least is.
+    """
+    if isinstance(limit, MemoryPlan):
+        if limit.coarser and not can_run_coarser(recipe):
+            raise InputError(f"The warp of the recipe {recipe.name!r} cannot stay on a coarser grid for these images.")
+        return limit
+    bytes_allowed = limit_bytes(limit)
+    plans = _ways(bytes_allowed, fixed, moving, recipe, coarser=can_run_coarser(recipe) and not guided)
+    fitting = next((plan for plan in plans if plan.predicted_bytes <= bytes_allowed), None)
+    if fitting is None:
+        least = min(plan.predicted_bytes for plan in plans)
+        raise OutOfMemoryError(
+            f"A memory limit of {shown_bytes(bytes_allowed)} cannot be held: registering {fixed.name} "
+            f"({fixed.grid.summary}) and {moving.name} needs at least {shown_bytes(least)}"
+            f"{_why(recipe, guided=guided)}."
+        )
+    return fitting
+
+
+def limit_bytes(limit: str | float) -> int:
+    """A limit in bytes."""
+    found = parse_bytes(limit) if isinstance(limit, str) else int(limit)
+    if found < 1:
+        raise InputError(f"A memory limit of {limit} bytes cannot be held; write for instance 8GB.")
+    return found
+
+
+def can_run_coarser(recipe: Recipe) -> bool:
+    """Whether the warp of a recipe can stay on a coarser grid."""
+    stages = [each for each in (recipe.deformable, recipe.across) if each is not None]
+    return all(runs_coarser(each) and can_be_coarser(each) for each in stages)
+
+
+def _why(recipe: Recipe, *, guided: bool) -> str:
+    """Why there is no way that takes less."""
+    if guided:
+        return ", as landmarks and other terms need whole fields; it needs less without them"
+    stages = [each for each in (recipe.deformable, recipe.across) if each is not None]
+    whole = [each.metric.name for each in stages if not isinstance(each.metric, Local)]
+    if can_run_coarser(recipe):
+        return "; crop the images, or register a coarser level of them"
+    if whole:
+        return f", as the metric {whole[0]} looks at whole images; the recipe brain, for one, needs less"
+    return ", as the recipe keeps whole fields; the recipe brain, for one, needs less"
+
+
+def _ways(allowed: int, fixed: LazyImage, moving: LazyImage, recipe: Recipe, *, coarser: bool) -> list[MemoryPlan]:
+    base = max(LIBRARIES, used_bytes() - fixed.held_bytes - moving.held_bytes)
+    whole = _whole_parts(base, fixed, moving, recipe)
+    ways = [_plan(allowed, whole, "float32", "full", None)]
+    if recipe.deformable is not None:
+        saved = SHORT_IMAGES / 2 * sum(image.channels * image.grid.voxel_count for image in (fixed, moving))
+        short = {**whole, "registration": whole["registration"] - saved}
+        ways.append(_plan(allowed, short, "int16", "full", None))
+    if coarser:
+        planes = THICKEST
+        ways.append(_coarser(allowed, base, fixed, moving, recipe, planes))
+        while ways[-1].predicted_bytes > allowed and planes > THINNEST:
+            planes = max(THINNEST, planes * 3 // 4 // 2 * 2)
+            ways.append(_coarser(allowed, base, fixed, moving, recipe, planes))
+    return ways
+
+
+def _whole_parts(base: float, fixed: LazyImage, moving: LazyImage, recipe: Recipe) -> dict[str, float]:
+    """Of a run whose images are read whole."""
+    images = 4 * sum(image.channels * image.grid.voxel_count for image in (fixed, moving))
+    more = 4 * (fixed.channels - 1) * fixed.grid.voxel_count + 4 * (moving.channels - 1) * moving.grid.voxel_count
+    each = LINEAR_RUN if recipe.deformable is None else RUN
+    return {"registration": base + images + more + each * fixed.grid.voxel_count}
+
+
+def _coarser(allowed: int, base: float, fixed: LazyImage, moving: LazyImage, recipe: Recipe, planes: int) -> MemoryPlan:
+    """Of a run at half the resolution, and of its finest level by slabs."""
+    kept = base + fixed.held_bytes + moving.held_bytes
+    grids = warp_grid(fixed.grid), warp_grid(moving.grid)
+    small = grids[0].voxel_count
+    short = [2 * image.grid.voxel_count for image in (fixed, moving)]
+    coarse = 4 * sum(image.channels * grid.voxel_count for image, grid in zip((fixed, moving), grids, strict=True))
+    more = coarse - 4 * sum(grid.voxel_count for grid in grids)
+    stages = [each for each in (recipe.deformable, recipe.across) if each is not None]
+    slab = max((slab_bytes(recipe, each, fixed.grid, planes) for each in stages), default=0)
+    parts = {
+        "reading": kept + max(short) + coarse + small * 4 + READING,
+        "coarser levels": kept + coarse + more + (LINEAR_RUN if not stages else RUN) * small,
+    }
+    if stages:
+        full = sum(count * image.channels for count, image in zip(short, (fixed, moving), strict=True))
+        fields = 2 * FIELD + LEVEL_EXTRA
+        parts["finest level"] = kept + coarse + full + fields * small + max(slab, READING)
+    parts["writing"] = kept + coarse + 3 * FIELD * small + READING + slab
+    return _plan(allowed, parts, "int16", "half", planes if stages else None)
+
+
+def slab_bytes(recipe: Recipe, stage: Deformable, grid: Grid, planes: int) -> int:
+    """What a slab takes; `planes` are those of the recipe's first choice of metric."""
+    assert isinstance(stage.metric, Local)
+    reach = stage.metric.reach(len(stage.levels) - 1)
+    own = planes_for(recipe, stage, planes)
+    return (SLAB + stage.metric.slab_bytes) * (own + 2 * reach) * math.prod(grid.shape[1:])
+
+
+def planes_for(recipe: Recipe, stage: Deformable, planes: int) -> int:
+    """Planes of a slab with the metric of a stage, so that it takes about as much as with the recipe's first choice."""
+    first = recipe.deformable
+    assert first is not None and isinstance(first.metric, Local) and isinstance(stage.metric, Local)
+    if stage.metric == first.metric:
+        return planes
+    room = (SLAB + first.metric.slab_bytes) * (planes + 2 * first.metric.reach(len(first.levels) - 1))
+    own = room // (SLAB + stage.metric.slab_bytes) - 2 * stage.metric.reach(len(stage.levels) - 1)
+    return max(LEAST, own // 2 * 2)
+
+
+def _plan(allowed: int, parts: dict[str, float], images: str, warp: str, planes: int | None) -> MemoryPlan:
+    whole = {name: round(count) for name, count in parts.items()}
+    return MemoryPlan(allowed, max(whole.values()), images, warp, planes, whole)
+
+
+def without_finest(recipe: Recipe) -> Recipe:
+    """The recipe for images at half their resolution: all levels but the finest."""
+    changed = {
+        name: None
+        if stage is None
+        else replace(
+            stage,
+            levels=tuple(factor / 2 for factor in stage.levels[:-1]),
+            iterations=stage.iterations[:-1],
+            coarsest=0,
+            meant_for=0,
+        )
+        for name, stage in (("deformable", recipe.deformable), ("across", recipe.across))
+    }
+    return replace(recipe, **changed)  # type: ignore[arg-type]

@@ -1,0 +1,110 @@
+"""Registration under a limit of memory: the plan, the finest level on the half grid, and what is written."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import warpfactor as wf
+from warpfactor.errors import InputError, OutOfMemoryError
+from warpfactor.registration.plan import MemoryPlan
+
+zarr = pytest.importorskip("zarr", reason="zarr is not installed")
+
+HALF = MemoryPlan(10**10, 10**9, "int16", "half", 8, {})
+SHAPE = (49, 50, 52)
+
+
+@pytest.fixture(scope="module")
+def made():
+    return wf.phantom.phantom(SHAPE, seed=3, displacement_vox=3.0)
+
+
+@pytest.fixture(scope="module")
+def result(made, tmp_path_factory):
+    """Registered from OME-Zarr on the half grid, and saved."""
+    place = tmp_path_factory.mktemp("large")
+    for side in ("fixed", "moving"):
+        voxels = (getattr(made, side) * 2000 + 500).round().clamp(0, 4095).numpy()
+        wf.write_image(wf.Image.from_array(voxels, 0.5), place / f"{side}.ome.zarr")
+    found = wf.register(place / "fixed.ome.zarr", place / "moving.ome.zarr", recipe="fast", memory=HALF, threads=1)
+    found.save(place / "out")
+    return found, place
+
+
+def true_error(transform, made, spacing=1.0):
+    """Mean distance from the truth inside the object, in voxels."""
+    index = np.argwhere(made.mask.numpy())[::7]
+    moved = transform.map_points(spacing * index[:, ::-1])[:, ::-1] / spacing
+    return float(np.linalg.norm(moved - index - made.displacement.numpy()[(slice(None), *index.T)].T, axis=1).mean())
+
+
+def test_the_half_grid_loses_little(made, result):
+    found, _ = result
+    assert found.warp.grid.shape == (25, 25, 26)
+    assert found.fixed_grid.shape == SHAPE
+    whole = wf.register(made.fixed, made.moving, recipe="fast", threads=1)
+    before = float(made.displacement.norm(dim=0)[made.mask].mean())
+    half = true_error(found.transform, made, 0.5)
+    assert half < 0.35 * before
+    assert half < true_error(whole.transform, made) + 0.08
+
+
+def test_the_finest_level_ran_at_full_resolution(result):
+    stage = result[0].history[-1]
+    assert [factor for factor, _ in stage.levels][-2:] == [2, 1]
+    assert stage.level == 1
+    assert stage.cost_after < stage.cost_before
+    assert {event.level for event in stage.history} == {1.0, 2.0} | {float(f) for f, _ in stage.levels}
+
+
+def test_the_warped_image_is_that_of_the_transform(result):
+    found, place = result
+    written = wf.read_image(place / "out" / "warped.ome.zarr")
+    assert written.grid.same_space(found.fixed_grid)
+    moving = wf.read_image(place / "moving.ome.zarr")
+    whole = found.transform.resample(moving, found.fixed_grid, outside=found.run.outside[0])
+    assert float((written.data - whole.data).abs().max()) < 0.01 * float(moving.data.max())
+
+
+def test_the_folder_says_what_was_planned_and_is_read_again(result):
+    found, place = result
+    entries = json.loads((place / "out" / "result.json").read_text())
+    assert entries["memory"]["warp"] == "half"
+    assert entries["memory"]["peak_bytes"] > 10**8
+    assert entries["fixed"]["shape_zyx"] == list(SHAPE)
+    assert (place / "out" / "report.html").stat().st_size < 5e6
+    saved = wf.read_result(place / "out")
+    assert saved.fixed_grid.same_space(found.fixed_grid)
+    points = np.array([[8.0, 9.0, 10.0]])
+    assert saved.transform.map_points(points) == pytest.approx(found.transform.map_points(points), abs=1e-3)
+    assert wf.report.rebuild(place / "out").verdict.level in ("green", "amber", "red")
+
+
+def test_ways_are_tried_until_one_fits(made):
+    from warpfactor.io.lazy import open_lazily
+    from warpfactor.registration.plan import make_plan
+
+    big = wf.Image(torch.empty((1, 512, 512, 512), device="meta"), wf.Grid.from_spacing((512,) * 3), "big.nii")
+    lazy = wf.io.lazy.LazyImage(big.grid, np.dtype("uint16"), "big.zarr", 1, 0, 32, (), lambda *_: None)
+    recipe = wf.recipe("default").for_grid(lazy.grid)
+    plans = [make_plan(limit, lazy, lazy, recipe) for limit in ("20GB", "8GB", "3GB", "2.1GB")]
+    assert [plan.warp for plan in plans] == ["full", "full", "half", "half"]
+    assert [plan.images for plan in plans] == ["float32", "int16", "int16", "int16"]
+    assert plans[3].slab_planes < plans[2].slab_planes
+    assert all(plan.predicted_bytes <= plan.limit_bytes for plan in plans)
+    with pytest.raises(OutOfMemoryError, match=r"1.00 GB cannot be held.*needs at least [12]\.\d\d GB"):
+        make_plan("1GB", lazy, lazy, recipe)
+    with pytest.raises(OutOfMemoryError, match="looks at whole images"):
+        make_plan("3GB", lazy, lazy, recipe.replace({"deformable.metric": "mi"}))
+    with pytest.raises(InputError, match="write for instance"):
+        make_plan("much", lazy, lazy, recipe)
+    assert open_lazily(made.fixed).held_bytes > 0
+
+
+def test_full_ways_give_the_usual_result(made):
+    usual = wf.register(made.fixed, made.moving, recipe="affine", threads=1)
+    planned = wf.register(made.fixed, made.moving, recipe="affine", threads=1, memory="8GB")
+    assert planned.run.plan.warp == "full"
+    assert np.array_equal(usual.affine.matrix, planned.affine.matrix)
