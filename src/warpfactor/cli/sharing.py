@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
 from warpfactor.errors import InputError
 
-if TYPE_CHECKING:
-    from warpfactor.ranks.crew import Ranks
 
-
-def _share(context: typer.Context, count: int | None) -> int | Ranks:
+def _share(context: typer.Context, count: int | None) -> Any:  # int or Ranks; Typer evaluates what stands here
     """Who shares the command; a process that torchrun started besides the first one helps that one, and ends."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:  # as torch.distributed asks; importing that takes a second
         return 1 if count is None else count
