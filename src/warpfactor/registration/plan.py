@@ -16,8 +16,8 @@ from warpfactor.stages.finest import can_be_coarser, warp_grid
 from warpfactor.stages.settings import Deformable
 from warpfactor.terms.base import Local
 
-# Bytes, measured on phantoms of 128 to 512 voxels along each axis with two threads; docs/benchmarks/large.md.
-LIBRARIES = 530e6  # of Python, PyTorch, Numba and compiled kernels
+# Bytes, counted in the code and checked by runs of up to 256³ voxels; docs/benchmarks/large.md.
+LIBRARIES = 570e6  # of Python, PyTorch, Numba and compiled kernels
 RUN = 50  # a voxel of the images that are registered, besides the images as they were read
 LINEAR_RUN = 16  # the same without a warp
 SHORT_IMAGES = 4  # saved of them by 16-bit images
