@@ -224,8 +224,7 @@ def unwaited() -> dict[str, dict[str, Any]]:
             "same": rest == others,
             "rejected": sum(not accepted for _, accepted in others[1]),
             "turns": len(seen.turns),
-            "alike": all(turn in (seen.turns[0], seen.turns[-1]) for turn in seen.turns),
-            "kinds": len({len(turn) for turn in seen.turns}),
+            "kinds": sum(turn not in seen.turns[:number] for number, turn in enumerate(seen.turns)),
             "reads": seen.reads,
         }
     return found

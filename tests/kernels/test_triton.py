@@ -75,7 +75,7 @@ def test_a_level_holds_what_the_model_of_its_memory_says(iterations, name):
     shape = (18, 16, 17)
     metric, _, step = name.partition(", ")
     model = level_bytes(shape, metric, step) - IMAGES * math.prod(shape)
-    assert model <= iterations[name]["bytes"] <= model + 1000  # taps, sums and matrices
+    assert model <= iterations[name]["bytes"] <= model + 2000  # taps, sums, matrices; what the device decides by (1,408 at most)
 
 
 @pytest.fixture(scope="module")
@@ -90,9 +90,9 @@ def test_a_level_that_does_not_wait_for_the_device_finds_the_same_without_a_read
     assert found["moved"] > 0.05
     assert found["apart"] <= 1e-5  # voxels; taps and the volume's rate are rounded otherwise
     assert found["reads"] == 0
-    assert found["alike"]  # the launches, with their numbers, are those of the first turn or of one that checks
+    assert found["kinds"] <= 2  # of turns, by their launches with their numbers: some compare the halves of the force
     assert found["turns"] >= 6
-    assert (found["rejected"] > 0) == (name in ("undone from a copy", "looked at before"))
+    assert (found["rejected"] > 0) == (name == "undone from a copy")
 
 
 def test_slabs_cover_a_volume_once_and_rings_hold_what_is_still_needed():
