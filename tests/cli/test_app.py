@@ -131,9 +131,9 @@ def test_every_command_limits_threads(command, images, result, tmp_path, monkeyp
     before, seen = numba.get_num_threads(), []
     read = wf.read_result
 
-    def watched(folder):
+    def watched(folder, **options):
         seen.append((numba.get_num_threads(), torch.get_num_threads()))
-        return read(folder)
+        return read(folder, **options)
 
     monkeypatch.setattr(wf, "read_result", watched)
     arguments = [part.format(moving=images[1], out=tmp_path / "out") for part in command]

@@ -89,7 +89,10 @@ def test_every_option_that_a_page_names_exists() -> None:
     known = {option for each in parameters for option in [*each.opts, *each.secondary_opts]}
     theirs = set(re.findall(r"--[a-z][\w-]*", text_of("docs/howto/ants.md").split("## What corresponds")[1]))
     theirs |= {"--strict", "--array", "--cpus-per-task", "--mem", "--time"}  # of mkdocs and of a scheduler
-    theirs |= {"--nworkers", "--nthreads"}  # of dask worker
+    theirs |= {"--nworkers", "--nthreads", "--name", "--resources", "--memory-limit"}  # of dask worker
+    theirs |= {"--repo", "--create-namespace", "--generate-name"}  # of helm
+    theirs |= {"--nnodes", "--nproc-per-node", "--rdzv-backend", "--rdzv-endpoint"}  # of torchrun
+    theirs |= {"--ants", "--disk"}  # of python -m warpfactor.bench.groups and bench.faults
     named = {option for page in PAGES for option in re.findall(r"(?<![\w-])--[a-z][\w-]*", page.read_text("utf-8"))}
     assert named - known - theirs == {"--help"} - known
 

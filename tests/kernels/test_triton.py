@@ -75,7 +75,9 @@ def test_a_level_holds_what_the_model_of_its_memory_says(iterations, name):
     shape = (18, 16, 17)
     metric, _, step = name.partition(", ")
     model = level_bytes(shape, metric, step) - IMAGES * math.prod(shape)
-    assert model <= iterations[name]["bytes"] <= model + 2000  # taps, sums, matrices; what the device decides by (1,408 at most)
+    assert (
+        model <= iterations[name]["bytes"] <= model + 2000
+    )  # taps, sums, matrices; what the device decides by (1,408 at most)
 
 
 @pytest.fixture(scope="module")
