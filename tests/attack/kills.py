@@ -119,11 +119,12 @@ def ended(child: int, seconds: float) -> int | None:
 
 def hidden(folder: Path) -> list[str]:
     """Temporary entries in a folder and in the folders in it."""
-    return sorted(
-        str(path.relative_to(folder))
-        for pattern in (".*", "*/.*", "*/unfinished-*", "cache/*/unfinished-*")
-        for path in folder.glob(pattern)
-    )
+    patterns = (".*", "*/.*", "*/unfinished-*", "cache/*/unfinished-*")
+    while True:
+        try:
+            return sorted(str(path.relative_to(folder)) for pattern in patterns for path in folder.glob(pattern))
+        except FileNotFoundError:  # a folder was moved while it was looked at
+            continue
 
 
 def writes(folder: Path) -> bool:

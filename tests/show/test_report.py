@@ -95,12 +95,14 @@ def test_fields_of_view_apart_are_red():
     assert "hardly overlap: only 0%" in reasons(report)
 
 
-def test_half_of_the_object_outside_is_amber():
+def test_half_of_the_object_outside_is_amber_unless_the_rest_clearly_fits():
     pair = registered()
     data = pair.moving.data[..., :17].clone()
     grid = wf.Grid((*SOLID[:2], 17), pair.moving.grid.matrix)
-    report = with_images(pair.found, moving=wf.Image(data, grid, "half")).report()
-    assert levels(report)["overlap"] == "amber"
+    noise = torch.rand(data.shape, generator=torch.Generator().manual_seed(0))
+    for image, level in ((data, "green"), (noise * data.max(), "amber")):
+        report = with_images(pair.found, moving=wf.Image(image, grid, "half")).report()
+        assert levels(report)["overlap"] == level
 
 
 @pytest.fixture(scope="module")

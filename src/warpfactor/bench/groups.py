@@ -51,7 +51,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Study:
+class GroupStudy:
     """A group, and how it is registered.
 
     Attributes:
@@ -97,7 +97,7 @@ def coarser(member: Member, folder: Path, spacing_mm: float) -> Member:
     return made
 
 
-def leave_one_out(study: Study, wanted: Sequence[int]) -> dict[str, Any]:
+def leave_one_out(study: GroupStudy, wanted: Sequence[int]) -> dict[str, Any]:
     """Dice of every image segmented by all others, and of all pairs in the space of every image."""
     rules = {rule: list[float]() for rule in FUSIONS}
     alone, best, spaces = list[float](), list[float](), dict[str, float]()
@@ -119,7 +119,7 @@ def leave_one_out(study: Study, wanted: Sequence[int]) -> dict[str, Any]:
     return {"one atlas": alone, "best atlas": best, **rules, "pairs in the space of": spaces}
 
 
-def through_template(study: Study, wanted: Sequence[int]) -> dict[str, Any]:
+def through_template(study: GroupStudy, wanted: Sequence[int]) -> dict[str, Any]:
     """Dice of all pairs in the space of a template, its sharpness, and the processor time that it took."""
     place = study.folder / "template"
     table = [{"name": member.name, "image": member.image, "labels": member.labels} for member in study.members]
@@ -147,7 +147,7 @@ def through_template(study: Study, wanted: Sequence[int]) -> dict[str, Any]:
     }
 
 
-def ants_template(study: Study) -> dict[str, Any]:
+def ants_template(study: GroupStudy) -> dict[str, Any]:
     """Processor time of antspyx' template of the same images, and how sharp it is."""
     import ants  # type: ignore[import-not-found,unused-ignore]
 
@@ -202,7 +202,7 @@ def main() -> None:
     members = gather(given.images, given.labels)
     if given.spacing is not None:
         members = tuple(coarser(member, given.output / "images", given.spacing) for member in members)
-    study = Study(members, given.output, given.iterations, given.recipe, EngineSettings(workers=given.workers))
+    study = GroupStudy(members, given.output, given.iterations, given.recipe, EngineSettings(workers=given.workers))
     wanted = study.common()
     found: dict[str, Any] = {"images": len(members), "labels": len(wanted)}
     parts: dict[str, Callable[[], dict[str, Any]]] = {

@@ -261,7 +261,7 @@ class _Launched(Ranks):
 
     def __init__(self, *, threads: int | None) -> None:
         if not (dist.is_initialized() or dist.is_torchelastic_launched()):
-            raise InputError("torchrun has not started this process; use Ranks.local(4), or start it by torchrun.")
+            raise InputError("This process was not started by torchrun; use Ranks.local(4), or start it by torchrun.")
         here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         if not dist.is_initialized():
             dist.init_process_group(MESH if _has_cuda() else "gloo", timeout=timedelta(seconds=WAIT_S))
