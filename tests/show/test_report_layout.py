@@ -84,7 +84,7 @@ CONTRAST = """() => {
 
 
 def contrast_of(page):
-    page.page.wait_for_timeout(200)  # colours fade
+    page.page.evaluate("() => Promise.all(document.getAnimations().map(a => a.finished))")  # Colours fade.
     return page.page.evaluate(CONTRAST)
 
 
