@@ -126,7 +126,7 @@ def test_a_report_says_in_what_a_given_image_differs(images, result, tmp_path):
         ("evaluate", "-o", "{out}.csv"),
     ],
 )
-def test_every_command_limits_threads(command, images, result, tmp_path, monkeypatch):
+def test_every_command_limits_threads(command, images, result, tmp_path, monkeypatch, all_threads):
     """While it runs; a number that makes no sense is refused."""
     before, seen = numba.get_num_threads(), []
     read = wf.read_result

@@ -311,7 +311,7 @@ def test_dissimilar_images_are_warned_of_by_the_summary_and_for_programs(tmp_pat
     assert len(last["warnings"]) == 1
 
 
-def test_threads_are_limited_until_everything_is_written(register, files, monkeypatch):
+def test_threads_are_limited_until_everything_is_written(register, files, monkeypatch, all_threads):
     scored, seen = wf.Companions.scores, []
 
     def watched(*arguments):

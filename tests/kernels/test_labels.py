@@ -59,7 +59,7 @@ def test_the_reference_takes_the_label_of_largest_weight():
         assert int(found[index]) == (-1 if expected is None else expected)
 
 
-def test_labels_do_not_depend_on_the_number_of_threads():
+def test_labels_do_not_depend_on_the_number_of_threads(all_threads):
     labels, field = maps(SHAPES[0])
     found = cpu.sample_labels(labels, field, MATRIX)
     with threads(1):

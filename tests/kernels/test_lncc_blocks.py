@@ -54,7 +54,7 @@ def test_images_of_few_rows_are_cut_between_planes():
     ("shape", "radius", "limit"),
     [((512, 512, 512), (3, 3, 3), CACHE_BYTES), ((1, 6000, 6000), (0, 2, 2), CACHE_BYTES_SLICE)],
 )
-def test_what_a_thread_keeps_of_a_large_image_is_bounded(shape, radius, limit):
+def test_what_a_thread_keeps_of_a_large_image_is_bounded(shape, radius, limit, all_threads):
     plan = whole_plan(shape, radius, "box")
     workers = min(numba.get_num_threads(), len(plan.division.blocks))
     *rings, seams = plan.buffers
@@ -127,13 +127,13 @@ def test_cuts_through_slanted_spans_change_nothing(seed, exact):
     torch.testing.assert_close(found, whole, rtol=1e-4, atol=1e-5 * float(whole.abs().max()))
 
 
-@pytest.mark.skipif(numba.get_num_threads() < 2, reason="one core only")
+@pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="one core only")
 def test_the_result_is_bit_identical_for_any_number_of_threads():
     shape, radius = (11, 12, 19), (2, 1, 3)
     *images, matrix = problem((shape, shape))
     plan = plan_with_cuts(whole_spans(shape), shape, radius, *CUTS["both"])
     found = []
-    for number in range(1, numba.get_num_threads() + 1):
+    for number in range(1, numba.config.NUMBA_NUM_THREADS + 1):
         gradient = torch.empty((3, *shape))
         with threads(number):
             value = cpu.lncc(*single(*images), matrix, radius=radius, plan=plan, gradient=gradient)

@@ -82,7 +82,7 @@ def test_a_plan_can_be_used_many_times(generator, window, exact):
 
 
 @pytest.mark.parametrize(("made", "used"), [(1, 2), (2, 1)])
-@pytest.mark.skipif(numba.get_num_threads() < 2, reason="one core only")
+@pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="one core only")
 def test_a_plan_serves_fewer_and_more_threads(made, used):
     shape = (11, 60, 19)
     *images, matrix = problem((shape, shape))

@@ -234,7 +234,7 @@ def test_an_initial_warp_is_where_the_deformable_stage_starts(images, found):
     assert again.history[0].cost_before == pytest.approx(found.history[-1].cost_after, rel=1e-5)
 
 
-def test_threads_are_limited_for_the_run_only(images, monkeypatch):
+def test_threads_are_limited_for_the_run_only(images, monkeypatch, all_threads):
     seen = []
     progress = seen.append
     before = numba.get_num_threads()

@@ -12,26 +12,19 @@ from pathlib import Path
 from threading import Event as StopEvent
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
-from torch import Tensor
 
 from warpfactor import kernels
 from warpfactor.checks.device.record import unverified
 from warpfactor.errors import InputError
-from warpfactor.geometry.grid import Grid, Matrix
-from warpfactor.geometry.transform import Affine, Chain, Warp
-from warpfactor.geometry.velocity import Velocity
-from warpfactor.kernels.buffers import give_back_memory
-from warpfactor.kernels.ops import Ops
-from warpfactor.measure.displacement import residual_figures
-from warpfactor.measure.regularity import measure
+from warpfactor.geometry.grid import Grid
 from warpfactor.memory import memory_errors
-from warpfactor.ranks.crew import Ranks, checked_progress
+from warpfactor.ranks.crew import Ranks
 from warpfactor.ranks.work import check_backend, check_shared
 from warpfactor.recipebook.files import recipe as find_recipe
 from warpfactor.recipebook.recipe import Recipe
-from warpfactor.registration.apply import outside_values, resample_channels
+from warpfactor.registration.align import refined, run_linear_stages, with_gaps
+from warpfactor.registration.finish import Outcome, finish
 from warpfactor.registration.guides import LandmarkPair, load_guides
 from warpfactor.registration.inputs import (
     Channels,
@@ -47,10 +40,11 @@ from warpfactor.registration.inputs import (
 from warpfactor.registration.large import Opened, open_planned
 from warpfactor.registration.plan import MemoryPlan
 from warpfactor.registration.provenance import recorded
-from warpfactor.registration.resources import Clock, checked_device, limited_threads, peak_memory_mb, seeded, versions
-from warpfactor.registration.result import Registration, RunInfo
+from warpfactor.registration.resources import Clock, checked_device, limited_threads, seeded
+from warpfactor.registration.result import Registration
 from warpfactor.registration.room import REMEDY, check_room
-from warpfactor.scene.missing import Gap, Lookout, gap_shares, without_background, without_gaps
+from warpfactor.registration.running import Run
+from warpfactor.scene.missing import gap_shares, without_gaps
 from warpfactor.scene.object import shown
 from warpfactor.scene.prepare import make_scene, stored
 from warpfactor.scene.scene import Scene
@@ -58,9 +52,7 @@ from warpfactor.show.wording import warn_of
 from warpfactor.stages.contrasts import same_contrast
 from warpfactor.stages.deform import check_given, run_deformable, treats_alike, working_grid
 from warpfactor.stages.found import Found
-from warpfactor.stages.linear.both import run_linear_both_ways
-from warpfactor.stages.linear.stage import LinearSettings, run_linear
-from warpfactor.stages.stage import Ending, Progress, Stage, Watch
+from warpfactor.stages.stage import Progress
 from warpfactor.terms import Weighted
 
 _log = logging.getLogger(__name__)
@@ -178,78 +170,16 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
     del fixed, moving, fixed_mask, moving_mask, initial  # the images are held once, by `images`
     clock.lap("read")
     with memory_errors(REMEDY), limited_threads(threads) as used, seeded(seed), _sharing(ranks, threads) as crew:
-        run = _Run(ops, choice.name, place, used, seed, clock, progress, stop, crew)
+        run = Run(ops, choice.name, place, used, seed, clock, progress, stop, crew)
         run.log_start(images, chosen)
         scene = _prepare(images, chosen, run)
         found = _run_stages(scene, chosen, start, led, run)
         del scene, start
         if opened is not None and opened.plan.coarser:
             found = _at_full_resolution(found, opened, run)
-        result = _finish(images, found, run, outside)
+        result = finish(images, found, run, outside)
         result = replace(result, run=replace(result.run, sources=sources, prints=prints))
         return result if opened is None else opened.described(result)
-
-
-@dataclass(frozen=True)
-class _Run:
-    """What every part of a run needs besides its data."""
-
-    ops: Ops
-    backend: str
-    device: torch.device
-    threads: int
-    seed: int
-    clock: Clock
-    progress: Progress | None
-    stop: StopEvent | None
-    crew: Ranks | None = None
-
-    def log_start(self, images: Images, recipe: Recipe) -> None:
-        """Say what is registered, and how."""
-        names = (images.moving.name, images.moving.grid.summary, images.fixed.name, images.fixed.grid.summary)
-        _log.info("registering %s (%s) to %s (%s)", *names)
-        _log.info("recipe %s, backend %s on %s, %d threads", recipe.name, self.backend, self.device, self.threads)
-
-    def watch(self) -> Watch:
-        """A watch for the next stage."""
-        progress = self.progress if self.crew is None else checked_progress(self.crew, self.progress)
-        return Watch(progress, None if self.stop is None else self.stop.is_set)
-
-    @property
-    def stopped(self) -> bool:
-        return self.stop is not None and self.stop.is_set()
-
-
-@dataclass(frozen=True)
-class _Aligned:
-    """What the linear stages leave: the matrix and how they went."""
-
-    matrix: Matrix
-    stages: tuple[Stage, ...]
-
-    @property
-    def interrupted(self) -> bool:
-        return any(stage.interrupted for stage in self.stages)
-
-
-@dataclass(frozen=True)
-class _Found:
-    """What all stages leave: y = matrix (x + displacement(x)), how they went, where the fixed image shows something.
-
-    The recipe is the given one with what was chosen in it for these images; `warped` is all that the deformable stage
-    left, if there was one.
-    """
-
-    recipe: Recipe
-    matrix: Matrix
-    displacement: Tensor | None
-    warped: Found | None
-    stages: tuple[Stage, ...]
-    interrupted: bool
-    foreground: Tensor | None
-    nonfinite: tuple[int, int]
-    missing: tuple[float, float]
-    masks: tuple[Tensor | None, Tensor | None]
 
 
 def _recipe(spec: str | Recipe, overrides: Mapping[str, Any] | None, channel_weights: Sequence[float] | None) -> Recipe:
@@ -361,7 +291,7 @@ def _check_storage(recipe: Recipe, backend: kernels.Backend) -> None:
         )
 
 
-def _prepare(images: Images, recipe: Recipe, run: _Run) -> Scene:
+def _prepare(images: Images, recipe: Recipe, run: Run) -> Scene:
     scene = make_scene(
         images.fixed,
         images.moving,
@@ -376,15 +306,15 @@ def _prepare(images: Images, recipe: Recipe, run: _Run) -> Scene:
     return scene
 
 
-def _run_stages(scene: Scene, recipe: Recipe, start: Initial, led: _Led, run: _Run) -> _Found:
+def _run_stages(scene: Scene, recipe: Recipe, start: Initial, led: _Led, run: Run) -> Outcome:
     linear = () if start.displacement is not None else recipe.linear
-    aligned = _run_linear_stages(scene, linear, start.matrix, run)
+    aligned = run_linear_stages(scene, linear, start.matrix, run)
     missing = (0.0, 0.0)
     if linear and not aligned.interrupted:  # where nothing was aligned, what lies apart is not missing
-        aligned, gaps = _with_gaps(scene, linear, start.matrix, aligned, run)
+        aligned, gaps = with_gaps(scene, linear, start.matrix, aligned, run)
         scene, missing = without_gaps(scene, gaps, run.ops), gap_shares(gaps)
         if gaps:
-            aligned = _refined(scene, linear, aligned, run)
+            aligned = refined(scene, linear, aligned, run)
         del gaps
         run.clock.lap("missing parts")
     stages, displacement, where = aligned.stages, start.displacement, None
@@ -412,9 +342,9 @@ def _run_stages(scene: Scene, recipe: Recipe, start: Initial, led: _Led, run: _R
             _check_shared(recipe, start, led, scene.fixed.grid, run.backend)
             warped = run.crew.run(scene, recipe.deformable, ops=run.ops, affine=aligned.matrix, watch=run.watch())
         displacement, stages = warped.displacement, (*stages, warped.stage)
-        _log_stage(warped.stage)
+        run.log_stage(warped.stage)
         run.clock.lap("deformable")
-    return _Found(
+    return Outcome(
         recipe=recipe,
         matrix=aligned.matrix,
         displacement=displacement,
@@ -428,7 +358,7 @@ def _run_stages(scene: Scene, recipe: Recipe, start: Initial, led: _Led, run: _R
     )
 
 
-def _at_full_resolution(found: _Found, opened: Opened, run: _Run) -> _Found:
+def _at_full_resolution(found: Outcome, opened: Opened, run: Run) -> Outcome:
     """What the stages found at half the resolution, after the finest level of the deformable one."""
     across = found.recipe.deformable != opened.recipe.deformable
     whole = replace(found, recipe=opened.full_recipe.for_contrasts(same=not across))
@@ -436,137 +366,7 @@ def _at_full_resolution(found: _Found, opened: Opened, run: _Run) -> _Found:
         return whole
     gaps = [mask if share else None for mask, share in zip(found.masks, found.missing, strict=True)]
     warped = opened.refine(found.warped, found.matrix, gaps, across=across, ops=run.ops, watch=run.watch())
-    _log_stage(warped.stage)
+    run.log_stage(warped.stage)
     run.clock.lap("finest level")
     stages = (*found.stages[:-1], warped.stage)
     return replace(whole, displacement=warped.displacement, warped=warped, stages=stages, interrupted=run.stopped)
-
-
-def _with_gaps(
-    scene: Scene, settings: Sequence[LinearSettings], start: Matrix | None, first: _Aligned, run: _Run
-) -> tuple[_Aligned, tuple[Gap, ...]]:
-    """How the images lie on each other, and what is missing from them.
-
-    A part that is missing may have misled the linear stages. If there is one, or one object is much the smaller, they
-    run again without that image's background. What they find then holds if there is a gap, for a second time or at a
-    lower cost (with more evidence, if the metric is another one).
-    """
-    lookout = Lookout(scene)
-    gaps = lookout.gaps(first.matrix)
-    suspects = tuple(gap.side for gap in gaps) or lookout.smaller()
-    if not suspects or run.stopped:
-        return first, gaps
-    try:
-        second = _run_linear_stages(without_background(scene, suspects, run.ops), settings, start, run)
-        found = lookout.gaps(second.matrix)
-    except InputError:  # too little is left to go by
-        return first, gaps
-    if second.interrupted:  # it had not come as far as the first
-        return first, gaps
-    if found and (gaps or _more_alike(second.stages[-1], first.stages[-1])):
-        return second, found
-    return first, gaps
-
-
-def _refined(scene: Scene, settings: Sequence[LinearSettings], found: _Aligned, run: _Run) -> _Aligned:
-    """The alignment by what is left where parts are missing, from the one that the whole images, or objects, gave."""
-    if run.stopped:
-        return found
-    try:
-        again = _run_linear_stages(scene, settings[-1:], found.matrix, run)
-    except InputError:  # too little is left to go by
-        return found
-    return found if again.interrupted else replace(again, stages=(*found.stages[:-1], *again.stages))
-
-
-def _more_alike(stage: Stage, other: Stage) -> bool:
-    """Whether a linear stage left the images more alike than another one; costs of two metrics cannot be compared."""
-    if stage.metric == other.metric:
-        return stage.cost_after < other.cost_after
-    return (stage.evidence or 0.0) > (other.evidence or 0.0)
-
-
-def _run_linear_stages(scene: Scene, settings: Sequence[LinearSettings], start: Matrix | None, run: _Run) -> _Aligned:
-    """The linear stages one after the other; the best so far holds if they are stopped."""
-    matrix, stages = start, list[Stage]()
-    for each in settings:
-        find = run_linear_both_ways if each.symmetric else run_linear
-        matrix, stage = find(scene, each, ops=run.ops, start=matrix, watch=run.watch())
-        stages.append(stage)
-        _log_stage(stage)
-        run.clock.lap(stage.name)
-        if stage.interrupted:
-            break
-    return _Aligned(np.eye(4) if matrix is None else matrix, tuple(stages))
-
-
-def _log_stage(stage: Stage) -> None:
-    ended = (stage.name, stage.metric, stage.change(4), stage.ending.value, len(stage.history), stage.seconds)
-    _log.info("%s: %s cost %s, %s after %d iterations and %.1f s", *ended)
-
-
-def _finish(images: Images, found: _Found, run: _Run, outside: float | None) -> Registration:
-    """Inverse, warped image and figures."""
-    give_back_memory()
-    grid, ops, clock = images.fixed.grid, run.ops, run.clock
-    forward = backward = left = None
-    if found.displacement is not None:
-        forward = found.displacement.to(device=run.device, dtype=torch.float32).contiguous()
-        known = None if found.warped is None else found.warped.inverse
-        if known is None:
-            backward, residual = ops.invert(forward)
-            left = residual_figures(backward, residual, grid, ops)
-            del residual
-        else:
-            backward = known.to(forward)
-    clock.lap("inverse")
-    shown_where = found.foreground
-    figures = measure(found.matrix, forward, backward, residual=left, grid=grid, foreground=shown_where, ops=ops)
-    clock.lap("figures")
-    affine = Affine(found.matrix, "fixed", "moving", grid.ndim)
-    warp = None if forward is None else Warp(forward.cpu(), grid, "fixed", "fixed")
-    inverse_warp = None if backward is None else Warp(backward.cpu(), grid, "fixed", "fixed")
-    transform = affine if warp is None else Chain((warp, affine), "fixed", "moving")
-    moving = replace(images.moving, data=images.moving.data.to(run.device))
-    beyond = outside_values(images.moving, outside)
-    warped = resample_channels(transform, moving, grid, outside=beyond, ops=ops)
-    clock.lap("warped image")
-    return Registration(
-        warped=replace(warped, data=warped.data.cpu()),
-        affine=affine,
-        warp=warp,
-        inverse_warp=inverse_warp,
-        images=images,
-        history=found.stages,
-        ending=_ending(found),
-        figures=figures,
-        recipe=found.recipe,
-        halves=None if found.warped is None else found.warped.halves,
-        velocity=_velocity(found, grid),
-        run=RunInfo(
-            device=str(run.device),
-            backend=run.backend,
-            threads=run.threads,
-            ranks=1 if run.crew is None else run.crew.count,
-            seed=run.seed,
-            seconds=clock.with_total(),
-            peak_memory_mb=peak_memory_mb(),
-            versions=versions(),
-            nonfinite=found.nonfinite,
-            missing=found.missing,
-            outside=beyond,
-            names=(images.fixed.name, images.moving.name),
-        ),
-    )
-
-
-def _velocity(found: _Found, grid: Grid) -> Velocity | None:
-    if found.warped is None or found.warped.velocity is None:
-        return None
-    return Velocity(found.warped.velocity.cpu(), grid, "fixed")
-
-
-def _ending(found: _Found) -> Ending:
-    if found.interrupted:
-        return Ending.INTERRUPTED
-    return found.stages[-1].ending if found.stages else Ending.NOTHING
