@@ -6,9 +6,9 @@ from pathlib import Path
 
 # `make test` runs one process per core. OpenMP threads of PyTorch spin while they wait for each other, and two in each
 # of two processes on two cores wait much: 1000 sums over 60x60x60 voxels took 8.0 s of processor time on a busy
-# machine, with one thread 0.33 s. Processes that tests start inherit this. The threads of our own kernels do the same, so
-# tests have one unless they ask for `all_threads`, and in processes that they start threads sleep while they wait: a
-# small registration beside two other processes took 4 s by two threads that spin, and 2 s by one.
+# machine, with one thread 0.33 s. Processes that tests start inherit this. The threads of our own kernels do the
+# same, so tests have one unless they ask for `all_threads`, and in processes that they start threads sleep while they
+# wait: a small registration beside two other processes took 4 s by two threads that spin, and 2 s by one.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
