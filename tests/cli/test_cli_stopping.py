@@ -13,8 +13,7 @@ from small import QUICK_OPTIONS
 from warpfactor.cli import app as cli
 from warpfactor.cli import terminal, wording
 from warpfactor.cli.stopping import stop_on_signal
-from warpfactor.registration import folder
-from warpfactor.registration import run as registration
+from warpfactor.registration import align, finish, folder
 
 ENDLESS = [
     part
@@ -66,7 +65,7 @@ def signalled(monkeypatch, module, name, *, number=signal.SIGINT, times=1):
 
 
 # In the middle of the iterations, after the last one, and while files are written.
-ITERATION, LATE, WRITING = (terminal.LineView, "update"), (registration, "measure"), (folder, "json_text")
+ITERATION, LATE, WRITING = (terminal.LineView, "update"), (finish, "measure"), (folder, "json_text")
 CODES = {signal.SIGINT: (130, wording.INTERRUPTED), signal.SIGTERM: (143, wording.TERMINATED)}
 
 
@@ -109,7 +108,7 @@ def test_a_second_signal_ends_it_at_once(place, register, monkeypatch):
 
 
 def test_a_quiet_run_can_be_stopped_too(register, monkeypatch):
-    signalled(monkeypatch, registration, "run_linear")
+    signalled(monkeypatch, align, "run_linear")
     done, saved = register("--keep-interrupted", "--quiet", "--no-report", code=130)
     assert saved["interrupted"]
     assert done.output == ""

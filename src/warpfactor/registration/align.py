@@ -9,7 +9,7 @@ import numpy as np
 
 from warpfactor.errors import InputError
 from warpfactor.geometry.grid import Matrix
-from warpfactor.registration.running import Run
+from warpfactor.registration.running import RunContext
 from warpfactor.scene.missing import Gap, Lookout, without_background
 from warpfactor.scene.scene import Scene
 from warpfactor.stages.linear.both import run_linear_both_ways
@@ -30,7 +30,7 @@ class Aligned:
 
 
 def with_gaps(
-    scene: Scene, settings: Sequence[LinearSettings], start: Matrix | None, first: Aligned, run: Run
+    scene: Scene, settings: Sequence[LinearSettings], start: Matrix | None, first: Aligned, run: RunContext
 ) -> tuple[Aligned, tuple[Gap, ...]]:
     """How the images lie on each other, and what is missing from them.
 
@@ -55,7 +55,7 @@ def with_gaps(
     return first, gaps
 
 
-def refined(scene: Scene, settings: Sequence[LinearSettings], found: Aligned, run: Run) -> Aligned:
+def refined(scene: Scene, settings: Sequence[LinearSettings], found: Aligned, run: RunContext) -> Aligned:
     """The alignment by what is left where parts are missing, from the one that the whole images, or objects, gave."""
     if run.stopped:
         return found
@@ -73,7 +73,9 @@ def _more_alike(stage: Stage, other: Stage) -> bool:
     return (stage.evidence or 0.0) > (other.evidence or 0.0)
 
 
-def run_linear_stages(scene: Scene, settings: Sequence[LinearSettings], start: Matrix | None, run: Run) -> Aligned:
+def run_linear_stages(
+    scene: Scene, settings: Sequence[LinearSettings], start: Matrix | None, run: RunContext
+) -> Aligned:
     """The linear stages one after the other; the best so far holds if they are stopped."""
     matrix, stages = start, list[Stage]()
     for each in settings:

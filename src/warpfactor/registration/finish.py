@@ -18,13 +18,13 @@ from warpfactor.registration.apply import outside_values, resample_channels
 from warpfactor.registration.inputs import Images
 from warpfactor.registration.resources import peak_memory_mb, versions
 from warpfactor.registration.result import Registration, RunInfo
-from warpfactor.registration.running import Run
+from warpfactor.registration.running import RunContext
 from warpfactor.stages.found import Found
 from warpfactor.stages.stage import Ending, Stage
 
 
 @dataclass(frozen=True)
-class Outcome:
+class StageResults:
     """What all stages leave: y = matrix (x + displacement(x)), how they went, where the fixed image shows something.
 
     The recipe is the given one with what was chosen in it for these images; `warped` is all that the deformable stage
@@ -43,7 +43,7 @@ class Outcome:
     masks: tuple[Tensor | None, Tensor | None]
 
 
-def finish(images: Images, found: Outcome, run: Run, outside: float | None) -> Registration:
+def finish(images: Images, found: StageResults, run: RunContext, outside: float | None) -> Registration:
     """Inverse, warped image and figures."""
     give_back_memory()
     grid, ops, clock = images.fixed.grid, run.ops, run.clock
@@ -98,13 +98,13 @@ def finish(images: Images, found: Outcome, run: Run, outside: float | None) -> R
     )
 
 
-def _velocity(found: Outcome, grid: Grid) -> Velocity | None:
+def _velocity(found: StageResults, grid: Grid) -> Velocity | None:
     if found.warped is None or found.warped.velocity is None:
         return None
     return Velocity(found.warped.velocity.cpu(), grid, "fixed")
 
 
-def _ending(found: Outcome) -> Ending:
+def _ending(found: StageResults) -> Ending:
     if found.interrupted:
         return Ending.INTERRUPTED
     return found.stages[-1].ending if found.stages else Ending.NOTHING

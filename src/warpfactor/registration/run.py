@@ -24,7 +24,7 @@ from warpfactor.ranks.work import check_backend, check_shared
 from warpfactor.recipebook.files import recipe as find_recipe
 from warpfactor.recipebook.recipe import Recipe
 from warpfactor.registration.align import refined, run_linear_stages, with_gaps
-from warpfactor.registration.finish import Outcome, finish
+from warpfactor.registration.finish import StageResults, finish
 from warpfactor.registration.guides import LandmarkPair, load_guides
 from warpfactor.registration.inputs import (
     Channels,
@@ -43,7 +43,7 @@ from warpfactor.registration.provenance import recorded
 from warpfactor.registration.resources import Clock, checked_device, limited_threads, seeded
 from warpfactor.registration.result import Registration
 from warpfactor.registration.room import REMEDY, check_room
-from warpfactor.registration.running import Run
+from warpfactor.registration.running import RunContext
 from warpfactor.scene.missing import gap_shares, without_gaps
 from warpfactor.scene.object import shown
 from warpfactor.scene.prepare import make_scene, stored
@@ -170,7 +170,7 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
     del fixed, moving, fixed_mask, moving_mask, initial  # the images are held once, by `images`
     clock.lap("read")
     with memory_errors(REMEDY), limited_threads(threads) as used, seeded(seed), _sharing(ranks, threads) as crew:
-        run = Run(ops, choice.name, place, used, seed, clock, progress, stop, crew)
+        run = RunContext(ops, choice.name, place, used, seed, clock, progress, stop, crew)
         run.log_start(images, chosen)
         scene = _prepare(images, chosen, run)
         found = _run_stages(scene, chosen, start, led, run)
@@ -291,7 +291,7 @@ def _check_storage(recipe: Recipe, backend: kernels.Backend) -> None:
         )
 
 
-def _prepare(images: Images, recipe: Recipe, run: Run) -> Scene:
+def _prepare(images: Images, recipe: Recipe, run: RunContext) -> Scene:
     scene = make_scene(
         images.fixed,
         images.moving,
@@ -306,7 +306,7 @@ def _prepare(images: Images, recipe: Recipe, run: Run) -> Scene:
     return scene
 
 
-def _run_stages(scene: Scene, recipe: Recipe, start: Initial, led: _Led, run: Run) -> Outcome:
+def _run_stages(scene: Scene, recipe: Recipe, start: Initial, led: _Led, run: RunContext) -> StageResults:
     linear = () if start.displacement is not None else recipe.linear
     aligned = run_linear_stages(scene, linear, start.matrix, run)
     missing = (0.0, 0.0)
@@ -344,7 +344,7 @@ def _run_stages(scene: Scene, recipe: Recipe, start: Initial, led: _Led, run: Ru
         displacement, stages = warped.displacement, (*stages, warped.stage)
         run.log_stage(warped.stage)
         run.clock.lap("deformable")
-    return Outcome(
+    return StageResults(
         recipe=recipe,
         matrix=aligned.matrix,
         displacement=displacement,
@@ -358,7 +358,7 @@ def _run_stages(scene: Scene, recipe: Recipe, start: Initial, led: _Led, run: Ru
     )
 
 
-def _at_full_resolution(found: Outcome, opened: Opened, run: Run) -> Outcome:
+def _at_full_resolution(found: StageResults, opened: Opened, run: RunContext) -> StageResults:
     """What the stages found at half the resolution, after the finest level of the deformable one."""
     across = found.recipe.deformable != opened.recipe.deformable
     whole = replace(found, recipe=opened.full_recipe.for_contrasts(same=not across))

@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Run:
+class RunContext:
     """What every part of a run needs besides its data."""
 
     ops: Ops
