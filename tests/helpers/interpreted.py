@@ -32,7 +32,7 @@ from warpfactor.recipebook.table import RECIPES
 from warpfactor.scene.levels import Level
 from warpfactor.scene.prepare import make_scene
 from warpfactor.scene.scene import Scene
-from warpfactor.stages.device import DeviceLevel
+from warpfactor.stages.device import _begun, _Turns, run_level, run_together
 from warpfactor.stages.level import Carried, LevelSolver
 from warpfactor.stages.settings import Deformable
 from warpfactor.terms import LNCC, MI, MIND, MSE
@@ -123,20 +123,20 @@ def iterations() -> dict[str, dict[str, Any]]:
         original(kernel, *arguments, **constants)
 
     Kernel.launch = launch  # type: ignore[method-assign, assignment]
-    turn = DeviceLevel._turn
+    turn = _Turns._turn
 
-    def counted(self: DeviceLevel, *arguments: Any, **options: Any) -> None:
+    def counted(self: _Turns, **options: Any) -> None:
         seen.clear()
-        turn(self, *arguments, **options)
+        turn(self, **options)
 
-    DeviceLevel._turn = counted  # type: ignore[method-assign]
+    _Turns._turn = counted  # type: ignore[method-assign]
     found, scene = {}, _scene()
     for name, settings in ITERATIONS.items():
         with Held([side.data for side in scene.sides]) as held:
             solver, warp, carried = _level(scene, settings)
             seen.clear()
             held.most = held.now
-            solver.run(warp, carried)
+            run_level(solver, warp, carried)
         found[name] = {"launches": dict(seen), "bytes": held.most}
     return found
 
@@ -178,8 +178,8 @@ LEVEL = (18, 16, 17)
 MATRIX = torch.eye(3, 4, dtype=torch.float64)
 
 
-def _scene(shape: tuple[int, int, int] = LEVEL) -> Scene:
-    made = wf.phantom.phantom(shape)
+def _scene(shape: tuple[int, int, int] = LEVEL, seed: int = 0) -> Scene:
+    made = wf.phantom.phantom(shape, seed=seed)
     grid = wf.Grid.from_itk(shape[::-1], (0.0, 0.0, 0.0), (1.0, 1.0, 1.0), (1, 0, 0, 0, 1, 0, 0, 0, 1))
     images = [wf.Image(data[None], grid) for data in (made.fixed, made.moving)]
     return make_scene(*images, ops=kernels.select("cpu", "triton"))
@@ -190,7 +190,7 @@ def _level(scene: Scene, settings: Deformable) -> tuple[LevelSolver, torch.Tenso
     ops = kernels.select("cpu", "triton")
     level = Level(0, 1.0, 1, True, scene)
     warp = buffers.new_field((3, *LEVEL)).zero_()
-    solver = DeviceLevel(level, MATRIX, settings, ops)
+    solver = LevelSolver(level, MATRIX, settings, ops)
     return solver, warp, Carried(state=settings.optimizer.init(warp))
 
 
@@ -204,20 +204,23 @@ UNWAITED = {
 }
 
 
+SMALL = (1, 16, 17)
+
+
 def unwaited() -> dict[str, dict[str, Any]]:
-    """A level that waits for its device and one that does not: how they differ, and what the turns of that one do."""
-    shape = (1, 20, 23)
-    scene, found = _scene(shape), {}
+    """A level that waits for its device and one that does not: how they differ, and what the turns of that one do.
+
+    The second one also together with another pair: whether both are as if alone, and with as many launches.
+    """
+    pair, found = (_scene(SMALL), _scene(SMALL, seed=1)), {}
     for name, (settings, finest) in UNWAITED.items():
-        ends, seen = [], Turns()
-        for kind in (LevelSolver, DeviceLevel):
-            events: list[Any] = []
-            level, warp = Level(0, 1.0, 6, finest, scene), torch.zeros((3, *shape))
-            with seen:
-                solver = kind(level, MATRIX, settings, triton, events.append)
-                warp, ending = solver.run(warp, Carried())
-            ends.append((warp, ending.value, [(e.number, e.accepted) for e in events]))
-        (theirs, *rest), (ours, *others) = ends
+        theirs, *rest = _run(LevelSolver.run, pair[0], settings, finest)
+        with Turns() as seen:
+            ours, *others = _run(run_level, pair[0], settings, finest)
+        with Turns() as shared:
+            together = _both(pair, settings, finest)
+        second = _run(run_level, pair[1], settings, finest)
+        alone = ((ours, *others), second)
         found[name] = {
             "moved": float(theirs.abs().max()),
             "apart": float((theirs - ours).abs().max()),
@@ -225,9 +228,35 @@ def unwaited() -> dict[str, dict[str, Any]]:
             "rejected": sum(not accepted for _, accepted in others[1]),
             "turns": len(seen.turns),
             "kinds": sum(turn not in seen.turns[:number] for number, turn in enumerate(seen.turns)),
-            "reads": seen.reads,
+            "reads": seen.reads + shared.reads,
+            "alike": all(torch.equal(a[0], b[0]) and a[1:] == b[1:] for a, b in zip(together, alone, strict=True)),
+            "differ": float((ours - second[0]).abs().max()),
+            "launches": [max(map(len, each.turns)) for each in (seen, shared)],
         }
     return found
+
+
+def _solver(scene: Scene, settings: Deformable, finest: bool, events: list[Any]) -> LevelSolver:
+    return LevelSolver(Level(0, 1.0, 6, finest, scene), MATRIX, settings, triton, events.append)
+
+
+def _run(run: Callable[..., Any], scene: Scene, settings: Deformable, finest: bool) -> tuple[Any, ...]:
+    """Warp, ending and what was reported of a level."""
+    events: list[Any] = []
+    warp, ending = run(_solver(scene, settings, finest, events), torch.zeros((3, *SMALL)), Carried())
+    return warp, ending.value, [(event.number, event.accepted) for event in events]
+
+
+def _both(scenes: tuple[Scene, Scene], settings: Deformable, finest: bool) -> list[tuple[Any, ...]]:
+    """The same of two pairs that are run together."""
+    events: tuple[list[Any], list[Any]] = ([], [])
+    solvers = [_solver(scene, settings, finest, told) for scene, told in zip(scenes, events, strict=True)]
+    tasks = [_begun(solver, torch.zeros((3, *SMALL)), Carried()) for solver in solvers]
+    found: Any = run_together([task for task in tasks if task is not None])
+    return [
+        (warp, ending.value, [(event.number, event.accepted) for event in told])
+        for (warp, ending), told in zip(found, events, strict=True)
+    ]
 
 
 class Turns:
@@ -239,8 +268,8 @@ class Turns:
         self.turns: list[list[Any]] = []
         self.within, self.reads = False, 0
 
-    def __enter__(self) -> None:
-        self.kept = [(Kernel, "launch"), (DeviceLevel, "_turn"), *((torch.Tensor, name) for name in self.READS)]
+    def __enter__(self) -> "Turns":
+        self.kept = [(Kernel, "launch"), (_Turns, "_turn"), *((torch.Tensor, name) for name in self.READS)]
         self.originals = [getattr(owner, name) for owner, name in self.kept]
         launch, turn, *reads = self.originals
 
@@ -250,16 +279,16 @@ class Turns:
                 self.turns[-1].append((kernel.name, grid, numbers, constants))
             launch(kernel, grid, *arguments, **constants)
 
-        def turned(solver: DeviceLevel, *arguments: Any, **options: Any) -> None:
+        def turned(turns: _Turns, **options: Any) -> None:
             self.turns.append([])
             self.within = True
-            turn(solver, *arguments, **options)
+            turn(turns, **options)
             self.within = False
 
         def read(original: Any) -> Any:
             def counted(tensor: torch.Tensor, *arguments: Any) -> Any:
                 caller = sys._getframe(1).f_globals["__name__"]
-                ours = not caller.startswith("triton.") and tensor.data_ptr() != MATRIX.data_ptr()
+                ours = not caller.startswith("triton.") and tensor.shape[-2:] != MATRIX.shape
                 self.reads += self.within and ours
                 return original(tensor, *arguments)
 
@@ -267,6 +296,7 @@ class Turns:
 
         for (owner, name), new in zip(self.kept, [launched, turned, *map(read, reads)], strict=True):
             setattr(owner, name, new)
+        return self
 
     def __exit__(self, *error: object) -> None:
         for (owner, name), original in zip(self.kept, self.originals, strict=True):

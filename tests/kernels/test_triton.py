@@ -97,6 +97,15 @@ def test_a_level_that_does_not_wait_for_the_device_finds_the_same_without_a_read
     assert (found["rejected"] > 0) == (name == "undone from a copy")
 
 
+@pytest.mark.parametrize("name", ["undone from a copy", "looked at before", "paper", "mi"])
+def test_pairs_that_are_run_together_are_as_if_alone_with_as_many_launches(unwaited, name):
+    found = unwaited[name]
+    assert found["alike"]
+    assert found["differ"] > 0.01  # the two pairs, in voxels
+    alone, together = found["launches"]
+    assert alone == together > 10
+
+
 def test_slabs_cover_a_volume_once_and_rings_hold_what_is_still_needed():
     from warpfactor.kernels.triton.slabs import PassChain, Reach
 

@@ -7,6 +7,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import warpfactor as wf
+from small import WARP_ONLY
+from warpfactor import kernels
 from warpfactor.errors import InputError
 from warpfactor.kernels import reference
 from warpfactor.kernels.held import Unwaited
@@ -14,7 +16,7 @@ from warpfactor.optim import SGD, Convergence, Demons, Paper, Tile, Trust
 from warpfactor.recipebook.table import RECIPES
 from warpfactor.scene.levels import Level
 from warpfactor.scene.prepare import make_scene
-from warpfactor.stages.device import READ_EVERY, DeviceLevel
+from warpfactor.stages.device import READ_EVERY, _begun, _Turns, run_level, run_together
 from warpfactor.stages.level import Carried, LevelSolver
 from warpfactor.stages.stage import Ending
 from warpfactor.terms import MIND, MSE, Custom
@@ -35,20 +37,29 @@ class Device:
 OPS = Device()
 
 
-@pytest.fixture(scope="module")
-def scene():
-    made = wf.phantom.phantom(SHAPE, displacement_vox=1.5)
+def scene_of(seed):
+    made = wf.phantom.phantom(SHAPE, displacement_vox=1.5, seed=seed)
     grid = wf.Grid.from_itk(SHAPE[::-1], (0.0, 0.0, 0.0), (1.0, 1.0, 1.0), (1, 0, 0, 0, 1, 0, 0, 0, 1))
     return make_scene(*(wf.Image(data[None], grid) for data in (made.fixed, made.moving)), ops=OPS)
 
 
-def solved(kind, scene, settings, *, finest=False, iterations=20, stop=lambda: False):
+@pytest.fixture(scope="module")
+def scene():
+    return scene_of(0)
+
+
+def waited(solver, warp, carried):
+    """A level whose host waits in every iteration."""
+    return solver.run(warp, carried)
+
+
+def solved(run, scene, settings, *, finest=False, iterations=20, stop=lambda: False):
     """Warp, ending, what was reported and what is carried on."""
     events, carried, warp = [], Carried(), torch.zeros((3, *SHAPE))
     level = Level(0, 1.0, iterations, finest, scene)
-    solver = kind(level, MATRIX, settings, OPS, events.append, stop)
+    solver = LevelSolver(level, MATRIX, settings, OPS, events.append, stop)
     carried.state = settings.optimizer.init(warp)
-    warp, ending = solver.run(warp, carried)
+    warp, ending = run(solver, warp, carried)
     return warp, ending, events, carried.damping
 
 
@@ -80,7 +91,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_the_device_decides_as_the_host_does(scene, case):
     settings, options, expected = CASES[case]
-    theirs, ours = (solved(kind, scene, settings, **options) for kind in (LevelSolver, DeviceLevel))
+    theirs, ours = (solved(run, scene, settings, **options) for run in (waited, run_level))
     assert theirs[1] is ours[1] is expected
     assert torch.equal(theirs[0], ours[0])
     assert theirs[3] == ours[3]
@@ -111,20 +122,21 @@ class Launches(TorchDispatchMode):
 def launches(monkeypatch):
     """What the turns of a level do, and how often the host reads in between."""
     seen = Launches()
-    turn, tolist = DeviceLevel._turn, torch.Tensor.tolist
+    turn, tolist = _Turns._turn, torch.Tensor.tolist
 
-    def recorded(self, walk, *, check):
+    def recorded(self, *, check):
+        walk = self.walk
         places = [each.data_ptr() for each in (walk.warp, walk.other, walk.costs, walk.table)]
         seen.now = [("places", places), ("check", check)]
-        turn(self, walk, check=check)
+        turn(self, check=check)
         seen.turns.append(seen.now)
         seen.now = None
 
     def listed(tensor):
-        seen.reads += seen.now is not None and tensor.data_ptr() != MATRIX.data_ptr()
+        seen.reads += seen.now is not None and tensor.shape[-2:] != MATRIX.shape
         return tolist(tensor)
 
-    monkeypatch.setattr(DeviceLevel, "_turn", recorded)
+    monkeypatch.setattr(_Turns, "_turn", recorded)
     monkeypatch.setattr(torch.Tensor, "tolist", listed)
     return seen
 
@@ -133,7 +145,7 @@ def launches(monkeypatch):
 def test_a_turn_is_the_same_launches_whatever_comes_out_and_nobody_reads_in_it(scene, launches, case):
     settings, options, _ = CASES[case]
     with launches:
-        *_, events, _ = solved(DeviceLevel, scene, settings, **options)
+        *_, events, _ = solved(run_level, scene, settings, **options)
     assert launches.reads == 0
     assert len(launches.turns) >= sum(event.step_vox > 0 for event in events) > 3
     for check in (False, True):
@@ -144,22 +156,22 @@ def test_a_turn_is_the_same_launches_whatever_comes_out_and_nobody_reads_in_it(s
 
 def test_the_host_reads_every_few_turns(scene, monkeypatch):
     reads = []
-    read = DeviceLevel._read
-    monkeypatch.setattr(DeviceLevel, "_read", lambda self, walk, turns: reads.append(turns) or read(self, walk, turns))
-    solved(DeviceLevel, scene, CASES["undone from a copy"][0])
+    read = _Turns._read
+    monkeypatch.setattr(_Turns, "_read", lambda self, turns: reads.append(turns) or read(self, turns))
+    solved(run_level, scene, CASES["undone from a copy"][0])
     assert [len(turns) for turns in reads] == [READ_EVERY, READ_EVERY, 20 - 2 * READ_EVERY]
 
 
 def test_it_can_be_stopped_and_ends_with_the_best_so_far(scene):
     settings, asked = CASES["paper"][0], iter([False, True])
-    ours = solved(DeviceLevel, scene, settings, iterations=50, stop=lambda: next(asked))
+    ours = solved(run_level, scene, settings, iterations=50, stop=lambda: next(asked))
     assert ours[1] is Ending.INTERRUPTED
-    assert torch.equal(ours[0], solved(LevelSolver, scene, settings, iterations=READ_EVERY)[0])
+    assert torch.equal(ours[0], solved(waited, scene, settings, iterations=READ_EVERY)[0])
 
 
 def test_what_cannot_stay_on_the_device_waits(scene, launches):
     settings = replace(EAGER, metric=Custom(lambda fixed, warped: (fixed - warped).square().mean()))
-    theirs, ours = (solved(kind, scene, settings, iterations=3) for kind in (LevelSolver, DeviceLevel))
+    theirs, ours = (solved(run, scene, settings, iterations=3) for run in (waited, run_level))
     assert torch.equal(theirs[0], ours[0])
     assert launches.turns == []
 
@@ -167,4 +179,104 @@ def test_what_cannot_stay_on_the_device_waits(scene, launches):
 def test_images_that_do_not_overlap_are_named(scene):
     far = replace(scene, fixed=replace(scene.fixed, mask=torch.zeros(SHAPE, dtype=torch.uint8)))
     with pytest.raises(InputError, match="do not overlap"):
-        solved(DeviceLevel, far, DEFAULT)
+        solved(run_level, far, DEFAULT)
+
+
+@pytest.mark.parametrize("case", ["default", "looked at before", "undone from a copy", "rising", "demons"])
+def test_pairs_that_run_together_are_as_if_alone(scene, case):
+    settings, options, _ = CASES[case]
+    scenes, events = [scene, scene_of(1), scene_of(2)], [[], [], []]
+    level = Level(0, 1.0, options.get("iterations", 11), options.get("finest", False), scene)
+    solvers = [
+        LevelSolver(replace(level, scene=each), MATRIX, settings, OPS, told.append)
+        for each, told in zip(scenes, events, strict=True)
+    ]
+    tasks = [_begun(solver, torch.zeros((3, *SHAPE)), Carried()) for solver in solvers]
+    assert tasks[0].kind == tasks[1].kind == tasks[2].kind
+    together = run_together(tasks)
+    for number, (each, told) in enumerate(zip(scenes, events, strict=True)):
+        alone = solved(run_level, each, settings, finest=level.finest, iterations=level.iterations)
+        assert torch.equal(together[number][0], alone[0])
+        assert together[number][1] is alone[1]
+        assert told == alone[2]
+        assert tasks[number].carried.damping == alone[3]
+
+
+def test_an_error_of_one_pair_is_not_that_of_the_others(scene):
+    solvers = [LevelSolver(Level(0, 1.0, 5, False, each), MATRIX, EAGER, OPS) for each in (scene, scene_of(1))]
+    tasks = [_begun(solver, torch.zeros((3, *SHAPE)), Carried()) for solver in solvers]
+    tasks[0].warp += torch.inf
+    found = run_together(tasks)
+    assert isinstance(found[0], InputError)
+    assert torch.equal(found[1][0], solved(run_level, scene_of(1), EAGER, iterations=5)[0])
+
+
+@pytest.fixture
+def device(monkeypatch):
+    """The name of a backend whose host need not wait, and how many pairs each level was run with."""
+    monkeypatch.setitem(kernels.BACKENDS, "device", kernels.Backend("device", ("cpu",), lambda: OPS))
+    sizes, run = [], _Turns.run
+    monkeypatch.setattr(_Turns, "run", lambda self: sizes.append(len(self.pairs)) or run(self))
+    return "device", sizes
+
+
+def same(ours, theirs):
+    events = [[replace(event, seconds=0.0) for event in each.history[-1].history] for each in (ours, theirs)]
+    return torch.equal(ours.warp.displacement, theirs.warp.displacement) and events[0] == events[1]
+
+
+def test_a_batch_runs_pairs_of_one_size_together(device):
+    name, sizes = device
+    made = [
+        wf.phantom.phantom(shape, displacement_vox=1.5, seed=n) for n, shape in enumerate([SHAPE, SHAPE, (1, 24, 18)])
+    ]
+    fixed, moving = [each.fixed for each in made], [each.moving for each in made]
+    options = {"backend": name, "overrides": WARP_ONLY, "recipe": "brain"}
+    found = wf.register_batch(fixed, moving, **options)
+    assert sorted(sizes) == [1, 1, 2, 2]
+    assert found[0].run.backend == name
+    for number, ours in enumerate(found):
+        assert same(ours, wf.register(fixed[number], moving[number], **options))
+
+
+def test_a_pair_that_fails_keeps_nobody_waiting(device):
+    made = [wf.phantom.phantom(SHAPE, displacement_vox=1.5, seed=seed) for seed in range(2)]
+    errors = {}
+    fixed, moving = (
+        [each.fixed for each in made] * 2,
+        [made[0].moving, torch.ones(SHAPE), made[1].moving, made[1].moving],
+    )
+    options = {"backend": device[0], "overrides": WARP_ONLY}
+    found = wf.register_batch(fixed, moving, on_error=errors.__setitem__, together=3, **options)
+    assert (len(found), list(errors)) == (3, [1])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"method": "symmetric"},
+        {"method": "symmetric", "terms": [wf.Weighted(wf.Bending(), 0.1)]},
+        {"method": "greedy", "terms": [wf.Weighted(wf.Bending(), 0.1), wf.VolumeChange()]},
+    ],
+    ids=["symmetric", "symmetric and bending", "three terms"],
+)
+def test_both_images_that_move_and_sums_of_terms_do_not_wait_either(device, options):
+    name, sizes = device
+    made = wf.phantom.phantom(SHAPE, displacement_vox=1.5)
+    given = {"recipe": "brain", "terms": options.get("terms", ())}
+    given["overrides"] = {**WARP_ONLY, "deformable.method": options["method"]}
+    ours, theirs = (wf.register(made.fixed, made.moving, **given, backend=each) for each in (name, "reference"))
+    assert sizes == [1, 1]
+    assert torch.equal(ours.warp.displacement, theirs.warp.displacement)
+    pairs = zip(ours.history[-1].history, theirs.history[-1].history, strict=True)
+    for here, there in pairs:
+        assert here.cost == pytest.approx(there.cost, rel=1e-12)
+        assert [name for name, _ in here.parts] == [name for name, _ in there.parts]
+        assert [cost for _, cost in here.parts] == pytest.approx([cost for _, cost in there.parts], rel=1e-12)
+
+
+def test_a_flow_waits_for_its_length(device):
+    made = wf.phantom.phantom(SHAPE, displacement_vox=1.5)
+    overrides = {**WARP_ONLY, "deformable.method": "velocity"}
+    wf.register(made.fixed, made.moving, recipe="brain", overrides=overrides, backend=device[0])
+    assert device[1] == []

@@ -72,9 +72,11 @@ def add_backend(backend: Backend) -> None:
     BACKENDS[backend.name] = backend
 
 
-def choose(device: str | torch.device = "cpu", name: str = "auto") -> Backend:
-    """The backend of that name; "auto" is the first that runs on the device and is installed."""
+def choose(device: str | torch.device = "cpu", name: str | Backend = "auto") -> Backend:
+    """The backend of that name; "auto" is the first that runs on the device and is installed; a Backend is itself."""
     place = torch.device(device)
+    if isinstance(name, Backend):
+        return name
     if name == "auto":
         return next(each for each in BACKENDS.values() if each.runs_on(place) and each.is_installed())
     if name not in BACKENDS:

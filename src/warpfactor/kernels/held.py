@@ -48,11 +48,16 @@ class Unwaited:
     """The operations of a backend with all figures left on the device, as tensors without axes.
 
     Args:
-        backend: whose operations that return figures were made by `two` or `three`, and which has those of `DeviceOps`.
+        backend: whose operations that return figures have a form `held`, and which has those of `DeviceOps`.
     """
 
     def __init__(self, backend: Callable[[], Any]) -> None:
         self._backend = backend
+
+    @property
+    def backend(self) -> Callable[[], Any]:
+        """Returns the backend."""
+        return self._backend
 
     def __getattr__(self, name: str) -> Any:
         operation = getattr(self._backend(), name)

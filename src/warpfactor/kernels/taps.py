@@ -1,11 +1,15 @@
 """Weights of the Gaussian filter, shared by all backends."""
 
+import functools
 import math
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
+
+from warpfactor.kernels.pairs import Each
 
 
 def gaussian_kernel(sigma: float, truncate: float, tail: tuple[float, float] = (0.0, 1.0)) -> list[float]:
@@ -26,23 +30,32 @@ def gaussian_kernel(sigma: float, truncate: float, tail: tuple[float, float] = (
     return [(1 - share) * a + share * b for a, b in zip(narrow, wide, strict=True)]
 
 
-def gaussian_kernels(sigma: Sequence[float], share: Tensor, truncate: float) -> list[Tensor]:
+def gaussian_kernels(sigma: Sequence[Any], share: Tensor, truncate: float) -> list[Tensor]:
     """The weights of `gaussian_kernel` for the SD sigma * sqrt(share) of each axis, computed on the device of `share`.
 
     Args:
-        share: a number of at most 1, without axes; the weights are as many as for 1, those beyond the truncation zero.
+        sigma: of each axis, a number or Each for the pairs that `share` has.
+        share: of at most 1, without axes or (B,); the weights, (N,) or (B, N), are as many as for 1 and the largest
+            sigma, those beyond the truncation zero.
     """
     return [_weights(s, share, truncate) for s in sigma]
 
 
-def _weights(sigma: float, share: Tensor, truncate: float) -> Tensor:
-    most = gaussian_radius(sigma, truncate)
-    s = share.double().sqrt() * sigma
+def _weights(sigma: Any, share: Tensor, truncate: float) -> Tensor:
+    differ = isinstance(sigma, Each)
+    most = max(gaussian_radius(each, truncate) for each in (sigma if differ else (sigma,)))
+    s = (share.double().sqrt() * (_doubles_on(share.device, sigma) if differ else sigma)).unsqueeze(-1)
     place = torch.arange(-most, most + 2, dtype=torch.float64, device=share.device)
     edges = torch.erf((place - 0.5) / (math.sqrt(2) * s))  # a share of 0 leaves the weight in the middle
     radius = (truncate * s - 0.5).ceil().clamp_(min=1)
     taps = torch.where(place[:-1].abs() <= radius, edges.diff(), 0.0)
-    return taps / taps.sum()
+    # Their sum; added up, it would be rounded otherwise where other pairs have more weights.
+    return taps / (2 * torch.erf((radius + 0.5) / (math.sqrt(2) * s)))
+
+
+@functools.lru_cache(maxsize=4096)  # a captured iteration reads them: they must not go while it lives
+def _doubles_on(device: torch.device, numbers: tuple[float, ...]) -> Tensor:
+    return torch.tensor(numbers, dtype=torch.float64).to(device)
 
 
 def gaussian_radius(sigma: float, truncate: float) -> int:

@@ -50,21 +50,21 @@ class Convergence:
         return bool(time @ recent / (time @ time) > self.slope)
 
     def on_device(self, costs: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
-        """Whether the costs have flattened and whether they rise, decided on their device.
+        """Whether the costs of every pair have flattened and whether they rise, decided on their device.
 
         Args:
-            costs: (N,) float64; those of a level's accepted steps come first, the others are infinite.
-            count: how many there are; a number without axes.
+            costs: (B, N) float64; those of a level's accepted steps come first, the others are infinite.
+            count: (B,), how many there are.
         """
-        place = count.long() - self.window - 1 + torch.arange(self.window + 1, device=costs.device)
-        recent = costs[place.clamp(min=0)]
+        place = count.long()[:, None] - self.window - 1 + torch.arange(self.window + 1, device=costs.device)
+        recent = costs.gather(1, place.clamp(min=0))
         flat = rising = torch.zeros_like(count, dtype=torch.bool)
         if self.tolerance > 0:
-            gained = (costs[0] - costs.min()).clamp(min=0)
-            flat = recent[0] - recent[1:].min() <= self.tolerance * self.window * gained
+            gained = (costs[:, 0] - costs.amin(1)).clamp(min=0)
+            flat = recent[:, 0] - recent[:, 1:].amin(1) <= self.tolerance * self.window * gained
             flat &= count > self.window
         if self.slope is not None:
             time = torch.arange(self.window, device=costs.device) - (self.window - 1) / 2
-            rising = (time * recent[1:]).sum() / time.square().sum() > self.slope
+            rising = (time * recent[:, 1:]).sum(1) / time.square().sum() > self.slope
             rising &= count >= self.window
         return flat, rising

@@ -1,9 +1,11 @@
 """`register_batch`: many pairs in one process, several of them in flight; each comes out as if it were alone.
 
 The CPU's kernels serve one caller at a time, but a third to a half of the time of a small registration is spent between
-them, in Python. With several pairs in flight one pair's kernels run while another one's Python does. On a GPU every
-pair in flight has a stream of its own, on which its launches follow each other; the host waits for none of them but
-every few iterations, so the launches of all pairs mix and small ones share the device.
+them, in Python. With several pairs in flight one pair's kernels run while another one's Python does.
+
+On a GPU the pairs in flight are a company (`stages/company.py`): the levels of the deformable stage of those whose
+images have one size are run together, each launch for all of them. What comes before and after, such as linear stages,
+every pair does by itself, on a stream of its own.
 """
 
 from __future__ import annotations
@@ -11,23 +13,30 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
 from threading import Event as StopEvent
-from typing import Any
+from typing import Any, cast
 
 import numba
 import numpy as np
 import torch
 from torch import Tensor
 
+from warpfactor import kernels
 from warpfactor.errors import InputError, WarpfactorError
+from warpfactor.kernels.held import device_form
+from warpfactor.kernels.ops import Ops
 from warpfactor.recipebook.files import recipe as find_recipe
-from warpfactor.registration.resources import limited_threads
+from warpfactor.registration.resources import checked_device, limited_threads
 from warpfactor.registration.result import Registration
 from warpfactor.registration.run import register
+from warpfactor.stages.company import Accompanied, Company
 from warpfactor.stages.stage import Event
 from warpfactor.terms import METRICS
 
-TOGETHER = 3  # pairs in flight
+TOGETHER = 3  # pairs in flight on the CPU
+TOGETHER_ON_DEVICE = 8
 PER_PAIR = ("fixed_mask", "moving_mask", "initial", "landmarks")
 
 BatchProgress = Callable[[int, Event], None]
@@ -38,7 +47,7 @@ def register_batch(
     fixed: Sequence[Any],
     moving: Sequence[Any],
     *,
-    together: int = TOGETHER,
+    together: int | None = None,
     threads: int | None = None,
     progress: BatchProgress | None = None,
     stop: StopEvent | Sequence[StopEvent] | None = None,
@@ -51,7 +60,8 @@ def register_batch(
 
     Args:
         fixed, moving: as many of one as of the other, each as `register` takes it; or arrays whose first axis counts.
-        together: how many pairs are in flight; 1 registers one after the other.
+        together: how many pairs are in flight, and in memory (default: 3 on the CPU, 8 on a GPU); 1 registers one after
+            the other. On a GPU pairs of one size share the launches of every iteration, so small ones gain from more.
         threads: maximum number of threads of a kernel (default: all cores).
         progress: called with the number of the pair, from 0, and an Event after every iteration; one call at a time.
         stop: a threading.Event that ends all pairs, or one for each of them.
@@ -66,18 +76,50 @@ def register_batch(
     >>> [len(result.history) for result in results]
     [1, 1, 1]
     """
-    if together < 1:
+    if together is not None and together < 1:
         raise InputError(f"{together} pairs together cannot be registered; give a number of at least 1.")
     calls = _calls(fixed, moving, progress, stop, options)
-    workers = 1 if _draws(options) else min(together, max(len(calls), 1))
+    backend = None if _draws(options) else _company_backend(options)
+    usual = TOGETHER if backend is None else TOGETHER_ON_DEVICE
+    workers = 1 if _draws(options) else min(together or usual, max(len(calls), 1))
+    found: list[Registration | None] = []
     with limited_threads(threads) as used, torch.random.fork_rng():
         pool = ThreadPoolExecutor(workers, initializer=_begin, initargs=(used, options.get("device", "cpu")))
         try:
-            futures = [pool.submit(_register, call) for call in calls]
-            found = [_result(number, future, on_error) for number, future in enumerate(futures)]
+            for wave in _waves(calls, workers, backend):
+                futures = [_submitted(pool, *each) for each in wave]
+                found += [_result(len(found) + k, future, on_error) for k, future in enumerate(futures)]
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
     return tuple(result for result in found if result is not None)
+
+
+def _company_backend(options: dict[str, Any]) -> kernels.Backend | None:
+    """The backend, if pairs can be computed together on it."""
+    try:
+        found = kernels.choose(checked_device(options.get("device", "cpu")), options.get("backend", "auto"))
+    except WarpfactorError:
+        return None  # `register` says what is wrong
+    return found if device_form(found.load()) is not None else None
+
+
+def _waves(
+    calls: list[dict[str, Any]], workers: int, backend: kernels.Backend | None
+) -> list[list[tuple[dict[str, Any], Company | None]]]:
+    """What is in flight: all calls, as threads become free, or so many at a time that are a company."""
+    if backend is None:
+        return [[(call, None) for call in calls]]
+    waves = []
+    for first in range(0, len(calls), workers):
+        wave = calls[first : first + workers]
+        company = Company(len(wave))
+        together = replace(backend, load=partial(_accompanied, backend, company))
+        waves.append([({**call, "backend": together}, company) for call in wave])
+    return waves
+
+
+def _accompanied(backend: kernels.Backend, company: Company) -> Ops:
+    return cast(Ops, Accompanied(backend.load(), company))
 
 
 def _on_cuda(device: Any) -> bool:
@@ -89,6 +131,14 @@ def _begin(threads: int, device: Any) -> None:
     numba.set_num_threads(threads)
     if _on_cuda(device):
         torch.cuda.set_stream(torch.cuda.Stream(device))  # type: ignore[no-untyped-call]
+
+
+def _submitted(pool: ThreadPoolExecutor, call: dict[str, Any], company: Company | None) -> Future[Registration]:
+    """A pair that is under way; it leaves its company however it ends, even if it never began."""
+    future = pool.submit(_register, call)
+    if company is not None:
+        future.add_done_callback(lambda _: company.leave())
+    return future
 
 
 def _register(call: dict[str, Any]) -> Registration:

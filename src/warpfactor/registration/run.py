@@ -78,7 +78,7 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
     metric_weight: float = 1.0,
     outside: float | None = None,
     device: str | torch.device = "cpu",
-    backend: str = "auto",
+    backend: str | kernels.Backend = "auto",
     threads: int | None = None,
     ranks: int | Ranks = 1,
     seed: int = 0,

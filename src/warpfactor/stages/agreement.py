@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -74,37 +74,41 @@ def correlation_length(near: Agreement, far: Agreement, dimensions: int) -> floa
     return math.sqrt((quotient - 1) / (1 - quotient / FAR**2)) if quotient < FAR**2 else math.inf
 
 
-def agree_on_device(force: Tensor, weights: Sequence[float], sigma: Sequence[float], ops: Ops, least: float) -> Tensor:
-    """Whether the correlation of the halves is at least `least`, decided on their device."""
-    both, first, second, _ = _products(_parts(force), weights, sigma, ops).unbind()
+def agree_on_device(force: Tensor, weights: Sequence[float], sigma: Sequence[Any], ops: Any, least: float) -> Tensor:
+    """Whether the correlation of the halves is at least `least`, decided on their device, for (B, 3, D, H, W) forces.
+
+    Args:
+        ops: over pairs.
+    """
+    both, first, second, _ = _products(_parts(force), weights, sigma, ops).unbind(-1)
     found = torch.where(first * second > 0, both / (first * second).sqrt(), 0.0)
     return found >= least
 
 
 def _parts(force: Tensor) -> list[Tensor]:
-    """The blocks of a force, (3, d, h, w) each."""
-    return [force[(slice(None), *block)] for block in blocks_of(force.shape[1:])]
+    """The blocks of a force, (3, d, h, w) each, or of the forces of several pairs."""
+    return [force[(..., *block)] for block in blocks_of(force.shape[-3:])]
 
 
-def _products(parts: Sequence[Tensor], weights: Sequence[float], sigma: Sequence[float], ops: Ops) -> Tensor:
+def _products(parts: Sequence[Tensor], weights: Sequence[float], sigma: Sequence[Any], ops: Any) -> Tensor:
     """Of the smoothed halves with each other and with themselves, and of the whole force with itself: (4,) float64."""
-    total = torch.zeros(4, dtype=torch.float64, device=parts[0].device)
+    total = torch.zeros((*parts[0].shape[:-4], 4), dtype=torch.float64, device=parts[0].device)
     for block in parts:
-        whole = torch.stack([part * weight for part, weight in zip(block, weights, strict=True)])
+        whole = torch.stack([part * w for part, w in zip(block.unbind(-4), weights, strict=True)], -4)
         energy = _dot(whole, whole)
         black = ops.smooth_gaussian(whole * _chessboard(whole), sigma)
         white = ops.smooth_gaussian(whole, sigma).sub_(black)
-        total += torch.stack([_dot(black, white), _dot(black, black), _dot(white, white), energy])
+        total += torch.stack([_dot(black, white), _dot(black, black), _dot(white, white), energy], -1)
     return total
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:
     """Σ a b, by planes first: a sum over everything would depend on the number of threads."""
-    return (a * b).sum((2, 3), dtype=torch.float64).sum()
+    return (a * b).sum((-2, -1), dtype=torch.float64).flatten(-2).sum(-1)
 
 
 def _chessboard(field: Tensor) -> Tensor:
-    z, y, x = (torch.arange(n, device=field.device) for n in field.shape[1:])
+    z, y, x = (torch.arange(n, device=field.device) for n in field.shape[-3:])
     return ((z[:, None, None] + y[:, None] + x) % 2).to(field.dtype)
 
 

@@ -23,12 +23,14 @@ from warpfactor.kernels.ops import Ops
 from warpfactor.scene.levels import Level, coarse_to_fine
 from warpfactor.scene.middle import Middle
 from warpfactor.scene.scene import Scene
+from warpfactor.stages.device import run_level
 from warpfactor.stages.level import Carried, Iteration, LevelSolver
 from warpfactor.stages.pyramid import Endings, level_grid, reporter, resample_field, resize, stage_ending, stage_levels
 from warpfactor.stages.settings import Deformable
 from warpfactor.stages.shading import WINDOWS, window_likeness, without_shading
 from warpfactor.stages.stage import Ending, Stage, Watch
 from warpfactor.terms import Linearization, Sum, Term, Weighted
+from warpfactor.terms.base import with_ops
 from warpfactor.terms.both import BothWays, Pair, PreparedBetween, prepare_between
 from warpfactor.terms.channels import spare_like
 
@@ -43,12 +45,14 @@ class _Cost:
         both: what is minimised, of two displacements of the middle.
         ops: for `ways`.
         ways: the two displacements of a state.
+        waits: whether they cannot be found without waiting for the device.
         spare: room for a second gradient, where the state has none; made once and used again.
     """
 
     both: PreparedBetween
     ways: Ways
     ops: Ops
+    waits: bool = False
     spare: list[Tensor] = field(default_factory=list)
 
     def linearize(self, displacement: Tensor, matrix: Tensor, gradient: Tensor | None = None) -> Linearization:
@@ -62,6 +66,11 @@ class _Cost:
         force.sub_(against).mul_(0.5)
         return point
 
+    def with_ops(self, ops: Ops) -> _Cost | None:
+        """See Movable.with_ops."""
+        both = None if self.waits else with_ops(self.both, ops)
+        return None if both is None else replace(self, both=both, ops=ops, spare=[])
+
 
 class MiddleLevel(LevelSolver, ABC):
     """One level of a stage between the images; what it finds is a state, (3 or 6, D, H, W).
@@ -71,9 +80,11 @@ class MiddleLevel(LevelSolver, ABC):
 
     Attributes:
         fields: how many displacement fields a state has.
+        waits: whether its ways cannot be found without waiting for the device.
     """
 
     fields: ClassVar[int]
+    waits: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -99,10 +110,10 @@ class MiddleLevel(LevelSolver, ABC):
     def _prepared(self, metric: Term) -> _Cost:
         level, weights, ops = self.level, self.settings.channel_weights, self.ops
         both = prepare_between(metric, level.scene, self.middle, ops, level=level.number, weights=weights)
-        return _Cost(both, self.ways, ops)
+        return _Cost(both, self.ways, ops, self.waits)
 
     def _force(self, other: Tensor) -> Tensor:
-        return other[:3]
+        return other.narrow(-4, 0, 3)
 
 
 @dataclass(frozen=True)
@@ -225,6 +236,6 @@ class _Search:
         report = reporter(level, self.middle.grid, settings, self.watch)
         solver = self.solver(level, middle, settings, ops, report, lambda: self.watch.stopped)
         give_back_memory()
-        state, ending = solver.run(state, self.carried)
+        state, ending = run_level(solver, state, self.carried)
         self.endings.append((level.factor, ending))
         return state, middle.grid

@@ -19,8 +19,8 @@ from warpfactor.kernels.ops import Ops
 from warpfactor.scene.levels import Level, coarse_to_fine
 from warpfactor.scene.prepare import stored
 from warpfactor.scene.scene import Scene
-from warpfactor.stages.device import level_solver
-from warpfactor.stages.level import Carried
+from warpfactor.stages.device import run_level
+from warpfactor.stages.level import Carried, LevelSolver
 from warpfactor.stages.pyramid import Endings, reporter, resample_field, resize, stage_ending, stage_levels
 from warpfactor.stages.repair import repair
 from warpfactor.stages.settings import Deformable
@@ -151,9 +151,9 @@ class _Search:
         level = without_shading(level, settings, likeness, self.ops, share)
         report = reporter(level, self.scene.fixed.grid, settings, self.watch)
         stop = partial(share.agreed, self._stopped)
-        solver = level_solver(ops)(level, matrix, settings, ops, report, stop, share)
+        solver = LevelSolver(level, matrix, settings, ops, report, stop, share)
         give_back_memory()
-        warp, ending = solver.run(warp, self.carried)
+        warp, ending = run_level(solver, warp, self.carried)
         self.endings.append((level.factor, ending))
         return _Found(warp, grid, coarse_start)
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor
 
 from warpfactor.errors import InputError
 from warpfactor.geometry.grid import Grid
 from warpfactor.kernels.buffers import field_like, give_back_memory
-from warpfactor.kernels.ops import Ops
+from warpfactor.kernels.numbers import quotient
+from warpfactor.kernels.ops import DeviceOps, Ops
 from warpfactor.optim import DampingState, Units
 from warpfactor.scene.levels import Level
 from warpfactor.stages.agreement import FAR, Agreement, correlation_length
@@ -290,13 +291,15 @@ class LevelSolver:
     def _advance(self, warp: Tensor, other: Tensor, scale: float, share: float) -> None:
         """Overwrite the step in `other` with the next warp.
 
+        Fields may have the pairs of a company as an axis in front, and numbers be those of the device; see device.py.
+
         Args:
             scale: what to multiply the step by.
             share: of the smoothing, by the length of the step.
         """
         settings = self.settings
-        if settings.volume > 0 and scale > 0:
-            self._even_out(self._log_volume(warp), other, settings.volume * share / scale)
+        if settings.volume > 0:
+            self._even_out(self._log_volume(warp), other, quotient(settings.volume * share, scale))
         self.ops.compose(warp, other, scale=scale, out=other)
         self._smooth_warp(other, share)
 
@@ -323,33 +326,48 @@ class LevelSolver:
     def _log_volume(self, warp: Tensor) -> Tensor:
         """(D, H, W) logarithm of a warp's Jacobian determinant."""
         volume = self.ops.jacobian_determinant(warp)
-        volume[slice(*self.own)].clamp_(min=LEAST_VOLUME).log_()
+        volume[..., slice(*self.own), :, :].clamp_(min=LEAST_VOLUME).log_()
         return volume
 
     def _even_out(self, log_volume: Tensor, step: Tensor, rate: float) -> None:
         """Add rate * grad(smoothed log J) to the step: composed with it, the log Jacobian of the warp diffuses."""
-        self._smooth(log_volume[None], VOLUME_SIGMA)
-        self.share.around(log_volume[None], 1)
+        single = log_volume.unsqueeze(-4)
+        self._smooth(single, VOLUME_SIGMA)
+        self.share.around(single, 1)
         for axis, weight in enumerate(self.units.sigma):
-            if log_volume.shape[axis] > 2 and weight > 0:
+            if log_volume.shape[axis - 3] > 2 and weight > 0:
                 half = 0.5 * rate * weight * weight
-                part = self._inner(step[axis], axis)
-                part.add_(self._inner(log_volume, axis, 1), alpha=half)
-                part.sub_(self._inner(log_volume, axis, -1), alpha=half)
+                part = self._inner(step.select(-4, axis), axis)
+                _add_times(part, self._inner(log_volume, axis, 1), half)
+                _add_times(part, self._inner(log_volume, axis, -1), half, sign=-1)
 
     def _inner(self, volume: Tensor, axis: int, ahead: int = 0) -> Tensor:
         """The planes of this process without the border along an axis, each so many voxels ahead along it."""
-        ranges = [self.own, *((0, n) for n in volume.shape[1:])]
+        ranges = [self.own, *((0, n) for n in volume.shape[-2:])]
         first, last = ranges[axis]
-        ranges[axis] = max(first, 1), min(last, volume.shape[axis] - 1)
+        ranges[axis] = max(first, 1), min(last, volume.shape[axis - 3] - 1)
         ends = [(a + ahead, max(a, b) + ahead) if k == axis else (a, b) for k, (a, b) in enumerate(ranges)]
-        return volume[tuple(slice(a, b) for a, b in ends)]
+        return volume[(..., *(slice(a, b) for a, b in ends))]
 
-    def _smooth_warp(self, warp: Tensor, share: float) -> None:
-        self._smooth(warp, self.widened * self.settings.sigma_warp * math.sqrt(share))
+    def _smooth_warp(self, warp: Tensor, share: Any) -> None:
+        sigma = self.widened * self.settings.sigma_warp
+        if not isinstance(share, Tensor):
+            self._smooth(warp, sigma * math.sqrt(share))
+        elif sigma > 0:
+            settings, ops = self.settings, cast(DeviceOps, self.ops)
+            sigmas = [sigma * s for s in self.units.sigma]
+            ops.smooth_share(warp, sigmas, share, boundary=settings.boundary, truncate=settings.truncate)
 
     def _smooth(self, field: Tensor, sigma: float, tail: tuple[float, float] = (0.0, 1.0)) -> None:
         settings = self.settings
         if sigma > 0:
             sigmas = [sigma * s for s in self.units.sigma]
             self.ops.smooth_gaussian(field, sigmas, boundary=settings.boundary, truncate=settings.truncate, tail=tail)
+
+
+def _add_times(total: Tensor, values: Tensor, factor: Any, *, sign: int = 1) -> None:
+    """total += sign factor values; the factor is a number, or (B,) on the device."""
+    if isinstance(factor, Tensor):
+        total.addcmul_(values, factor.to(total.dtype).reshape(-1, 1, 1, 1), value=sign)
+    else:
+        total.add_(values, alpha=sign * factor)

@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from warpfactor.geometry.grid import Grid
+from warpfactor.kernels.numbers import quotient
 from warpfactor.kernels.ops import Ops
 from warpfactor.scene.middle import Middle
 from warpfactor.scene.scene import Scene
@@ -31,16 +32,23 @@ class SymmetricLevel(MiddleLevel):
         return state[3:], state[:3]
 
     def _advance(self, warp: Tensor, other: Tensor, scale: float, share: float) -> None:
-        settings, step = self.settings, other[:3]
-        if settings.volume > 0 and scale > 0:
-            self._even_out(self._log_ratio(warp), step, settings.volume * share / scale)
-        self.ops.compose(warp[3:], step, scale=-scale / 2, out=other[3:])
-        self.ops.compose(warp[:3], step, scale=scale / 2, out=step)
+        settings = self.settings
+        (to_moving, to_fixed), (step, room) = _parts(warp), _parts(other)
+        if settings.volume > 0:
+            self._even_out(self._log_ratio(warp), step, quotient(settings.volume * share, scale))
+        self.ops.compose(to_fixed, step, scale=-scale / 2, out=room)
+        self.ops.compose(to_moving, step, scale=scale / 2, out=step)
         self._smooth_warp(other, share)
 
     def _log_ratio(self, warp: Tensor) -> Tensor:
         """(D, H, W) log Jacobian of the warp to the moving image less that of the other: what both do together."""
-        return self._log_volume(warp[:3]).sub_(self._log_volume(warp[3:]))
+        to_moving, to_fixed = _parts(warp)
+        return self._log_volume(to_moving).sub_(self._log_volume(to_fixed))
+
+
+def _parts(state: Tensor) -> tuple[Tensor, Tensor]:
+    """The three fields to the moving image, and those to the fixed one."""
+    return state.narrow(-4, 0, 3), state.narrow(-4, 3, 3)
 
 
 def run_symmetric(

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from warpfactor.geometry.velocity import exponential
+from warpfactor.kernels.numbers import quotient
 from warpfactor.kernels.ops import Ops
 from warpfactor.scene.scene import Scene
 from warpfactor.stages.between import MiddleLevel, run_between
@@ -22,9 +23,10 @@ from warpfactor.terms.both import Pair
 
 
 class VelocityLevel(MiddleLevel):
-    """A level whose state is a velocity."""
+    """A level whose state is a velocity; how often its flow is doubled depends on how far it leads."""
 
     fields = 1
+    waits = True
 
     @staticmethod
     def ways(state: Tensor, ops: Ops) -> Pair:
@@ -33,8 +35,8 @@ class VelocityLevel(MiddleLevel):
 
     def _advance(self, warp: Tensor, other: Tensor, scale: float, share: float) -> None:
         settings = self.settings
-        if settings.volume > 0 and scale > 0:
-            self._even_out(divergence(warp), other, settings.volume * share / scale)
+        if settings.volume > 0:
+            self._even_out(divergence(warp), other, quotient(settings.volume * share, scale))
         other.mul_(scale).add_(warp)
         self._smooth_warp(other, share)
 

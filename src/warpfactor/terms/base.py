@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -48,6 +48,20 @@ class Prepared(Protocol):
             gradient: (3, D, H, W), overwritten with d (cost * count) / d displacement; None computes the cost only.
         """
         ...
+
+
+@runtime_checkable
+class Movable(Protocol):
+    """A prepared term whose operations can be exchanged, so that its figures stay on the device."""
+
+    def with_ops(self, ops: Ops) -> Prepared | None:
+        """The same with other operations of the same backend; None if a part of it cannot do without waiting."""
+        ...
+
+
+def with_ops(prepared: object, ops: Ops) -> Any:
+    """A prepared term, of one image or of two that move, with other operations; None if it has to wait."""
+    return prepared.with_ops(ops) if isinstance(prepared, Movable) else None
 
 
 class Term(Protocol):

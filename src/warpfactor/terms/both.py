@@ -7,16 +7,18 @@ warp alone says itself what it costs between the images (`BetweenTerm`).
 from __future__ import annotations
 
 import math
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
+from warpfactor.kernels.numbers import chosen
 from warpfactor.kernels.ops import Ops
 from warpfactor.scene.middle import Middle
 from warpfactor.scene.scene import Scene, Side
-from warpfactor.terms.base import Linearization, Term
+from warpfactor.terms.base import Linearization, Term, with_ops
 
 Pair = tuple[Tensor, Tensor]
 
@@ -63,14 +65,13 @@ def prepare_between(
 
 def mean_of(first: Linearization, second: Linearization) -> Linearization:
     """The mean of a cost with one image held still and with the other; nothing counts if either has nothing."""
-    if not (first.count and second.count):
-        return Linearization(first.cost, first.residual, 0.0)
+    nothing = (first.count == 0) | (second.count == 0)
     names = [name for name, _ in first.parts]
     costs = [(a + b) / 2 for (_, a), (_, b) in zip(first.parts, second.parts, strict=True)]
     return Linearization(
-        cost=(first.cost + second.cost) / 2,
-        residual=(first.residual + second.residual) / 2,
-        count=(first.count + second.count) / 2,
+        cost=chosen(nothing, first.cost, (first.cost + second.cost) / 2),
+        residual=chosen(nothing, first.residual, (first.residual + second.residual) / 2),
+        count=chosen(nothing, 0.0, (first.count + second.count) / 2),
         parts=tuple(zip(names, costs, strict=True)),
     )
 
@@ -102,6 +103,8 @@ class BothWays:
         self.scene = self.scene.single()
         self._matrices = self.middle.matrices(self.scene)
         self._views = [self.scene.swapped(), self.scene]  # what is known of each image moving over the other
+        self._waits = True  # for the device
+        self._movable = False  # whether the term can do without; known once it has been asked
 
     def linearize(self, displacements: Pair, gradients: Pair | None = None) -> Linearization:
         """See PreparedBetween.linearize."""
@@ -109,11 +112,20 @@ class BothWays:
             *(self._pull(side, displacements, None if gradients is None else gradients[side]) for side in (0, 1))
         )
 
+    def with_ops(self, ops: Ops) -> BothWays | None:
+        """See Movable.with_ops; what was measured of the images stays known."""
+        if not self._movable:
+            return None
+        moved = copy(self)
+        moved.ops, moved._waits = ops, False
+        return moved
+
     def _pull(self, side: int, displacements: Pair, gradient: Tensor | None) -> Linearization:
         """The cost with one image moving (0 is the fixed, 1 the moving one) and the other still."""
         other = 1 - side
         view = self._views[side].with_fixed(self._in_the_middle(other, displacements[other]))
         prepared = self.term.prepare(view, self.ops, level=self.level, weights=self.weights)
+        self._movable = with_ops(prepared, self.ops) is not None
         point = prepared.linearize(displacements[side], self._matrices[side], gradient)
         self._views[side] = view.with_fixed(self.scene.sides[other])  # the notes are kept, not the image
         return point
@@ -126,7 +138,7 @@ class BothWays:
         if given.mask is not None:
             counts = given.mask.to(channels[0].dtype)
             inside &= self.ops.sample(counts, displacement, matrix, mode="nearest") > 0
-        mask = None if bool(inside.all()) else inside.view(torch.uint8)
+        mask = None if self._waits and bool(inside.all()) else inside.view(torch.uint8)
         data = torch.stack(channels) if len(channels) > 1 else channels[0][None]
         if mask is not None:
             data.nan_to_num_(0.0)

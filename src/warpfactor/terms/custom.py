@@ -54,7 +54,7 @@ class Custom(Plain):
                 gradient.copy_(sum(d * s[1] for d, s in zip(derivative, sampled, strict=True)))
             return float(value.detach()) * count, count
 
-        return Channels((evaluate,), (1.0,), bounded=False, stays=False)
+        return Channels((evaluate,), (1.0,), bounded=False)
 
 
 def _weight(inside: Tensor, scene: Scene, u: Tensor, matrix: Tensor, ops: Ops) -> Tensor:

@@ -13,7 +13,7 @@ from warpfactor.errors import InputError
 from warpfactor.kernels.ops import Ops, Slab
 from warpfactor.scene.scene import Scene
 from warpfactor.terms.base import aligned, at_level
-from warpfactor.terms.channels import Channel, Channels, normalized_weights
+from warpfactor.terms.channels import Call, Channel, Channels, normalized_weights
 from warpfactor.terms.contrast import least_variance
 
 
@@ -112,22 +112,18 @@ class LNCC:
         fixed, moving = scene.sides
 
         def call(of_fixed: Tensor, of_moving: Tensor, flat: tuple[float, float], plan: object) -> Channel:
-            return lambda u, matrix, gradient: ops.lncc(
-                of_fixed,
-                of_moving,
-                u,
-                matrix,
-                radius=radii,
-                window=self.window,
-                squared=self.squared,
-                exact=self.exact,
-                symmetric=self.symmetric,
-                flat=flat,
-                gradient=gradient,
-                fixed_mask=fixed.mask,
-                moving_mask=moving.mask,
-                plan=plan,
-            )
+            options = {
+                "radius": radii,
+                "window": self.window,
+                "squared": self.squared,
+                "exact": self.exact,
+                "symmetric": self.symmetric,
+                "flat": flat,
+                "fixed_mask": fixed.mask,
+                "moving_mask": moving.mask,
+                "plan": plan,
+            }
+            return Call(ops, "lncc", lambda _: (of_fixed, of_moving), options)
 
         calls = tuple(itertools.starmap(call, zip(fixed.data, moving.data, floors, plans, strict=True)))
         return Channels(calls, normalized_weights(weights, len(calls)))

@@ -8,7 +8,7 @@ from warpfactor.errors import InputError
 from warpfactor.kernels.ops import Ops
 from warpfactor.scene.scene import Scene, sampled
 from warpfactor.terms.base import Plain
-from warpfactor.terms.channels import Channel, Channels, normalized_weights
+from warpfactor.terms.channels import Call, Channel, Channels, normalized_weights
 
 QUANTILE_SAMPLES = 1_000_000  # enough for percentiles to a thousandth of the range
 
@@ -45,18 +45,14 @@ class MI(Plain):
             ranges = (robust_range(side.data[channel], side.mask, self.tails, ops) for side in scene.sides)
             scene.notes[key] = tuple(ranges)
         fixed_range, moving_range = scene.notes[key]
-        return lambda u, matrix, gradient: ops.mi(
-            fixed,
-            moving,
-            u,
-            matrix,
-            bins=self.bins,
-            fixed_range=fixed_range,
-            moving_range=moving_range,
-            gradient=gradient,
-            fixed_mask=fixed_mask,
-            moving_mask=moving_mask,
-        )
+        options = {
+            "bins": self.bins,
+            "fixed_range": fixed_range,
+            "moving_range": moving_range,
+            "fixed_mask": fixed_mask,
+            "moving_mask": moving_mask,
+        }
+        return Call(ops, "mi", lambda _: (fixed, moving), options)
 
 
 def robust_range(image: Tensor, mask: Tensor | None, tails: float, ops: Ops) -> tuple[float, float]:

@@ -18,7 +18,7 @@ from warpfactor.errors import InputError
 from warpfactor.kernels.ops import Ops, Slab
 from warpfactor.scene.scene import OfFixed, Scene
 from warpfactor.terms.base import Plain
-from warpfactor.terms.channels import Channel, Channels, normalized_weights
+from warpfactor.terms.channels import Call, Channel, Channels, normalized_weights
 from warpfactor.terms.slab import VoxelSlab, voxel_slabs
 
 Offset = tuple[float, float, float]
@@ -72,20 +72,12 @@ class MIND(Plain):
         return voxel_slabs(self, scene, ops, slabs, self.reach(level) + 2, weights)
 
     def _call(self, channel: int, scene: Scene, ops: Ops) -> Channel:
-        def evaluate(u: Tensor, matrix: Tensor, gradient: Tensor | None) -> tuple[float, float]:
-            fixed, moving = self._described(channel, scene, matrix, ops)
-            return ops.mind(
-                fixed,
-                moving,
-                u,
-                matrix,
-                gradient=gradient,
-                fixed_mask=scene.fixed.mask,
-                moving_mask=scene.moving.mask,
-                symmetric=self.symmetric,
-            )
-
-        return evaluate
+        options = {
+            "fixed_mask": scene.fixed.mask,
+            "moving_mask": scene.moving.mask,
+            "symmetric": self.symmetric,
+        }
+        return Call(ops, "mind", lambda matrix: self._described(channel, scene, matrix, ops), options)
 
     def _described(self, channel: int, scene: Scene, matrix: Tensor, ops: Ops) -> tuple[Tensor, Tensor]:
         """Self-similarity of both images for an affine; made when it is first asked for, and kept for that affine."""

@@ -3,12 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from torch import Tensor
-
 from warpfactor.kernels.ops import Ops, Slab
 from warpfactor.scene.scene import Scene
 from warpfactor.terms.base import Plain
-from warpfactor.terms.channels import Channel, Channels, normalized_weights
+from warpfactor.terms.channels import Call, Channel, Channels, normalized_weights
 from warpfactor.terms.slab import VoxelSlab, voxel_slabs
 
 
@@ -56,23 +54,13 @@ class MSE(Plain):
     def _call(self, scene: Scene, channel: int, alike: tuple[float, float], unit: float, ops: Ops) -> Channel:
         """The kernel call of a channel; `unit` is what a squared difference is to be multiplied by."""
         fixed, moving = scene.sides
-
-        def evaluate(u: Tensor, matrix: Tensor, gradient: Tensor | None) -> tuple[float, float]:
-            total, count = ops.mse(
-                fixed.data[channel],
-                moving.data[channel],
-                u,
-                matrix,
-                gradient=gradient,
-                fixed_mask=fixed.mask,
-                moving_mask=moving.mask,
-                alike=alike,
-                symmetric=self.symmetric,
-                demons=self.demons,
-                lengths=self.lengths,
-            )
-            if unit != 1.0 and gradient is not None and self.demons is None:  # the demons force is a length
-                gradient *= unit
-            return unit * total, count
-
-        return evaluate
+        images = fixed.data[channel], moving.data[channel]
+        options = {
+            "fixed_mask": fixed.mask,
+            "moving_mask": moving.mask,
+            "alike": alike,
+            "symmetric": self.symmetric,
+            "demons": self.demons,
+            "lengths": self.lengths,
+        }
+        return Call(ops, "mse", lambda _: images, options, unit, forced=self.demons is not None)

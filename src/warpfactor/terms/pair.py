@@ -11,7 +11,7 @@ from warpfactor.kernels.ops import Ops
 from warpfactor.scene.levels import beside_level, beside_matrix
 from warpfactor.scene.middle import Middle
 from warpfactor.scene.scene import Scene, Side
-from warpfactor.terms.base import Linearization, Prepared, Term
+from warpfactor.terms.base import Linearization, Prepared, Term, with_ops
 from warpfactor.terms.both import PreparedBetween, prepare_between
 
 
@@ -70,6 +70,11 @@ class _PreparedPair:
     def linearize(self, displacement: Tensor, matrix: Tensor, gradient: Tensor | None = None) -> Linearization:
         """See Prepared.linearize."""
         return self.metric.linearize(displacement, beside_matrix(matrix, self.moving, self.own), gradient)
+
+    def with_ops(self, ops: Ops) -> _PreparedPair | None:
+        """See Movable.with_ops."""
+        metric = with_ops(self.metric, ops)
+        return None if metric is None else replace(self, metric=metric)
 
 
 def _masked_as(side: Side, other: Side) -> Side:

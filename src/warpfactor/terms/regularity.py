@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,8 +25,21 @@ class OfWarp(Plain, ABC):
     """A term of the displacement alone, whatever the images show."""
 
     @abstractmethod
-    def on(self, grid: Grid) -> Prepared:
+    def on(self, grid: Grid) -> OfWarp:
         """The term of displacements on a grid, in its voxels."""
+
+    @abstractmethod
+    def total(self, displacement: Tensor, gradient: Tensor | None) -> Tensor:
+        """What all voxels of a (3, D, H, W) displacement cost, without axes, float64; the gradient is added to one."""
+
+    def linearize(self, displacement: Tensor, matrix: Tensor, gradient: Tensor | None = None) -> Linearization:
+        """See Prepared.linearize."""
+        held = _Held(self).linearize(displacement, matrix, gradient)
+        return Linearization(float(held.cost), float(held.residual), float(held.count))
+
+    def with_ops(self, ops: Ops) -> _Held:
+        """See Movable.with_ops; there are no operations of a backend in it."""
+        return _Held(self)
 
     def prepare(self, scene: Scene, ops: Ops, *, level: int = 0, weights: tuple[float, ...] | None = None) -> Prepared:
         """See Term.prepare."""
@@ -39,6 +53,25 @@ class OfWarp(Plain, ABC):
 
 
 @dataclass(frozen=True)
+class _Held:
+    """A term of the displacement whose figures stay on the device."""
+
+    term: OfWarp
+
+    def linearize(self, displacement: Tensor, matrix: Tensor, gradient: Tensor | None = None) -> Linearization:
+        """See Prepared.linearize."""
+        if gradient is not None:
+            gradient.zero_()
+        count = displacement[0].numel()
+        cost: Any = self.term.total(displacement, gradient) / count
+        return Linearization(cost, cost, torch.full_like(cost, count))
+
+    def with_ops(self, ops: Ops) -> _Held:
+        """See Movable.with_ops."""
+        return self
+
+
+@dataclass(frozen=True)
 class _WholeWay:
     """A term of the way from one image to the other, seen from the middle: the difference of its two halves.
 
@@ -46,7 +79,7 @@ class _WholeWay:
     one image moves.
     """
 
-    term: Prepared
+    term: OfWarp | _Held
 
     def linearize(self, displacements: Pair, gradients: Pair | None = None) -> Linearization:
         """See PreparedBetween.linearize."""
@@ -55,6 +88,10 @@ class _WholeWay:
         ahead = self.term.linearize(whole, still, None if gradients is None else gradients[1])
         back = self.term.linearize(whole.neg_(), still, None if gradients is None else gradients[0])
         return mean_of(back, ahead)
+
+    def with_ops(self, ops: Ops) -> _WholeWay:
+        """See Movable.with_ops."""
+        return _WholeWay(self.term.with_ops(ops))
 
 
 @dataclass(frozen=True)
@@ -72,18 +109,15 @@ class Bending(OfWarp):
         z, y, x = (spacing / finest_spacing(grid) for spacing in grid.spacing_mm)
         return replace(self, lengths=(z, y, x))
 
-    def linearize(self, displacement: Tensor, matrix: Tensor, gradient: Tensor | None = None) -> Linearization:
-        """See Prepared.linearize."""
-        if gradient is not None:
-            gradient.zero_()
-        total = 0.0
+    def total(self, displacement: Tensor, gradient: Tensor | None) -> Tensor:
+        """See OfWarp.total."""
+        total = displacement.new_zeros((), dtype=torch.float64)
         for axis, (component, length) in enumerate(zip(displacement, self.lengths, strict=True)):
             slope = None if gradient is None else gradient[axis]
             for first, second in _axes(component):
                 rate = length / (self.lengths[first] * self.lengths[second])
                 total += _bent(component, first, second, rate * rate, slope)
-        cost = total / displacement[0].numel()
-        return Linearization(cost, cost, displacement[0].numel())
+        return total
 
 
 def _axes(component: Tensor) -> list[tuple[int, int]]:
@@ -92,14 +126,14 @@ def _axes(component: Tensor) -> list[tuple[int, int]]:
     return [(axis, axis) for axis in there] + list(combinations(there, 2))
 
 
-def _bent(component: Tensor, first: int, second: int, factor: float, slope: Tensor | None) -> float:
+def _bent(component: Tensor, first: int, second: int, factor: float, slope: Tensor | None) -> Tensor:
     """factor * the sum of d^2, d being a second difference (twice that of two axes); its gradient is added to `slope`.
 
     The gradient of the sum is the transposed difference of 2 d.
     """
     factor = factor if first == second else 2 * factor
     bend = component.diff(dim=first).diff(dim=second)
-    total = factor * float(bend.double().square().sum())
+    total = factor * bend.double().square().sum()
     if slope is not None:
         bend = bend.mul_(2 * factor)
         for axis in (second, first):
@@ -126,21 +160,18 @@ class VolumeChange(OfWarp):
     def on(self, grid: Grid) -> VolumeChange:
         return self
 
-    def linearize(self, displacement: Tensor, matrix: Tensor, gradient: Tensor | None = None) -> Linearization:
-        """See Prepared.linearize."""
-        if gradient is not None:
-            gradient.zero_()
-        depth, total = displacement.shape[1], 0.0
+    def total(self, displacement: Tensor, gradient: Tensor | None) -> Tensor:
+        """See OfWarp.total."""
+        depth, total = displacement.shape[1], displacement.new_zeros((), dtype=torch.float64)
         for planes in slabs(displacement.shape[1:]):
             around = slice(max(planes.start - 1, 0), min(planes.stop + 1, depth))
             inner = slice(planes.start - around.start, planes.stop - around.start)
             slope = None if gradient is None else gradient[:, around]
             total += _volume(displacement[:, around], inner, slope)
-        count = displacement[0].numel()
-        return Linearization(total / count, total / count, count)
+        return total
 
 
-def _volume(displacement: Tensor, inner: slice, slope: Tensor | None) -> float:
+def _volume(displacement: Tensor, inner: slice, slope: Tensor | None) -> Tensor:
     """The sum of (log J)^2 over the inner planes of a slab; its gradient is added to `slope`."""
     jacobian = torch.stack([torch.stack([_central(part, axis) for axis in range(3)]) for part in displacement])
     jacobian = jacobian[:, :, inner]
@@ -157,7 +188,7 @@ def _volume(displacement: Tensor, inner: slice, slope: Tensor | None) -> float:
         for component, parts in zip(slope, padded, strict=True):
             for axis, part in enumerate(parts):
                 _add_transposed_central(part, axis, component)
-    return float(log_volume.double().square().sum())
+    return log_volume.double().square().sum()
 
 
 def _central(values: Tensor, axis: int) -> Tensor:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 from torch import Tensor
 
 from warpfactor.errors import InputError
+from warpfactor.kernels.numbers import chosen
 from warpfactor.kernels.ops import Ops
 from warpfactor.scene.middle import Middle
 from warpfactor.scene.scene import Scene
-from warpfactor.terms.base import Linearization, Prepared, Term
+from warpfactor.terms.base import Linearization, Prepared, Term, with_ops
 from warpfactor.terms.both import Pair, PreparedBetween, prepare_between
 from warpfactor.terms.channels import spare_like
 
@@ -96,23 +98,29 @@ class _Weighing:
     weights: tuple[float, ...]
 
     def check(self, number: int, point: Linearization) -> None:
-        """InputError if a term after the first has nothing to go by."""
-        if number > 0 and point.count == 0:
+        """InputError if a term after the first has nothing to go by; on the device, `total` says so."""
+        if number > 0 and not isinstance(point.count, Tensor) and point.count == 0:
             raise InputError(
                 f"The term {self.names[number]} has nothing to go by, as its images do not overlap where they "
                 "count; check their headers and masks, or leave it out."
             )
 
     def total(self, found: Sequence[Linearization]) -> Linearization:
-        """The weighted sum of the totals of all terms, per voxel of the first."""
+        """The weighted sum of the totals of all terms, per voxel of the first.
+
+        Where the figures are on the device the count is 0, with which a level ends, if any term has nothing to go by.
+        """
         first = found[0]
-        shares = [
-            w * point.count / first.count if first.count else w for w, point in zip(self.weights, found, strict=True)
-        ]
+        some: float = chosen(first.count == 0, 1.0, first.count)
+        weighted = zip(self.weights, found, strict=True)
+        shares = [chosen(first.count == 0, w, w * point.count / some) for w, point in weighted]
+        count = first.count
+        for point in found[1:]:
+            count = chosen(point.count == 0, 0.0, count)
         return Linearization(
             cost=sum(share * point.cost for share, point in zip(shares, found, strict=True)),
             residual=sum(share * point.residual for share, point in zip(shares, found, strict=True)),
-            count=first.count,
+            count=count,
             parts=tuple((name, point.cost) for name, point in zip(self.names, found, strict=True)),
         )
 
@@ -136,6 +144,10 @@ class _PreparedSum:
                 _add(gradient, room, self.weighing.weights[number])
         return self.weighing.total(found)
 
+    def with_ops(self, ops: Ops) -> _PreparedSum | None:
+        """See Movable.with_ops."""
+        return _moved(self, ops, spare=[])
+
 
 @dataclass(frozen=True)
 class _SumBetween:
@@ -157,6 +169,19 @@ class _SumBetween:
             for total, one in zip(gradients or (), room or (), strict=True):
                 _add(total, one, self.weighing.weights[number])
         return self.weighing.total(found)
+
+    def with_ops(self, ops: Ops) -> _SumBetween | None:
+        """See Movable.with_ops."""
+        return _moved(self, ops, spare=([], []))
+
+
+_Sum = TypeVar("_Sum", _PreparedSum, _SumBetween)
+
+
+def _moved(prepared: _Sum, ops: Ops, **spare: Any) -> _Sum | None:
+    """A sum with other operations; None if one of its terms has to wait."""
+    parts = tuple(with_ops(part, ops) for part in prepared.parts)
+    return None if any(part is None for part in parts) else replace(prepared, parts=parts, **spare)
 
 
 def _add(total: Tensor, gradient: Tensor, weight: float) -> None:

@@ -6,6 +6,7 @@ Steps are computed from ĝ = weights * g and written as weights * v̂; see `kern
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import triton
 import triton.language as tl
@@ -13,9 +14,10 @@ from torch import Tensor
 
 from warpfactor.kernels import reference
 from warpfactor.kernels.held import held, three, two
+from warpfactor.kernels.pairs import paired
 from warpfactor.kernels.triton.field import load_vector, store_vector
 from warpfactor.kernels.triton.kernel import declared
-from warpfactor.kernels.triton.launch import Partials, block, numbers, plain, takes
+from warpfactor.kernels.triton.launch import Partials, block, numbers, plain, takes, takes_pairs
 
 FORMS = ("pointwise", "root", "plain")
 
@@ -72,10 +74,13 @@ def step_by_voxel(
     BLOCK: tl.constexpr,
 ):
     """v = -r g / (|g|² + λ), -r g / (|g| + λ) with the root of λ given, or -r g; `numbers` holds λ and r."""
-    damping, residual = tl.load(numbers), tl.load(numbers + 1)
+    pair = tl.program_id(1)
+    damping, residual = tl.load(numbers + 2 * pair), tl.load(numbers + 2 * pair + 1)
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     voxels = nz.to(tl.int64) * ny * nx
     use = i < voxels
+    g += 3 * pair.to(tl.int64) * voxels
+    partials += 2 * pair * tl.num_programs(0)
     gz, gy, gx = weighted(g, voxels, i, wz, wy, wx, use)
     squares = gz * gz + gy * gy + gx * gx
     if FORM == "pointwise":
@@ -133,9 +138,9 @@ def adam_step(
 
 
 def finished(partials: Partials) -> Tensor:
-    """The longest step and the predicted decrease."""
+    """(pairs, 2): the longest step and the predicted decrease."""
     found = partials.combined(maxima=(0,))
-    found[0].sqrt_()
+    found[:, 0].sqrt_()
     return found
 
 
@@ -149,26 +154,28 @@ def norms(gradient: Tensor, weights: Sequence[float]) -> Tensor:
     programs = triton.cdiv(voxels, width)
     partials = Partials(gradient.device, 3, programs)
     lengths.launch((programs,), plain(gradient), partials.table, *weights, *gradient.shape[1:], BLOCK=width)
-    return partials.combined()
+    return partials.combined()[0]
 
 
-@two
-def descend(gradient: Tensor, *, form: str, damping: float, weights: Sequence[float], residual: float = 1.0) -> Tensor:
+def _fits(gradient: Tensor, *, form: str, **_: Any) -> bool:
+    return takes_pairs(gradient) and form in FORMS
+
+
+@paired(reference.descend, _fits)
+def descend(gradient: Tensor, *, form: str, damping: Any, weights: Sequence[float], residual: Any = 1.0) -> Tensor:
     """See Ops."""
-    if not takes(gradient) or not gradient.is_contiguous() or form not in FORMS:
-        return held(reference.descend)(gradient, form=form, damping=damping, weights=weights, residual=residual)
-    voxels = gradient[0].numel()
-    width = block(gradient.device, voxels)
-    programs = triton.cdiv(voxels, width)
-    partials = Partials(gradient.device, 2, programs)
+    pairs, shape = len(gradient), gradient.shape[2:]
+    width = block(gradient.device, shape.numel())
+    programs = triton.cdiv(shape.numel(), width)
+    partials = Partials(gradient.device, 2, programs, pairs)
     least = damping**0.5 if form == "root" else damping
     step_by_voxel.launch(
-        (programs,),
+        (programs, pairs),
         gradient,
         partials.table,
-        numbers(gradient.device, least, residual),
+        numbers(gradient.device, pairs, least, residual),
         *weights,
-        *gradient.shape[1:],
+        *shape,
         FORM=form,
         BLOCK=width,
     )
@@ -208,4 +215,4 @@ def adam(
         *gradient.shape[1:],
         BLOCK=width,
     )
-    return finished(partials)
+    return finished(partials)[0]

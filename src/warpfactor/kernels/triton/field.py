@@ -11,8 +11,9 @@ import triton.language as tl
 from torch import Tensor
 
 from warpfactor.kernels import reference
+from warpfactor.kernels.pairs import paired
 from warpfactor.kernels.triton.kernel import declared
-from warpfactor.kernels.triton.launch import MOST_VOXELS, block, numbers, numbers_on, plain, takes
+from warpfactor.kernels.triton.launch import MOST_VOXELS, block, numbers, numbers_on, plain, takes, takes_pairs
 from warpfactor.kernels.triton.points import difference, moved_voxel, value_at, voxel
 
 
@@ -49,10 +50,13 @@ def load_vector(field, voxels, i, use):
 )
 def compose_fields(warp, step, out, numbers, nz, ny, nx, BLOCK: tl.constexpr):
     """out = s step(x) + warp(x + s step(x)); a program reads of `step` only the voxels that it writes."""
-    scale = tl.load(numbers)
+    pair = tl.program_id(1)
+    scale = tl.load(numbers + pair)
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     voxels = nz.to(tl.int64) * ny * nx
     use = i < voxels
+    far = 3 * pair.to(tl.int64) * voxels
+    warp, step, out = warp + far, step + far, out + far
     sz, sy, sx = load_vector(step, voxels, i, use)
     sz, sy, sx = scale * sz, scale * sy, scale * sx
     z, y, x = voxel(i, ny, nx)
@@ -63,8 +67,11 @@ def compose_fields(warp, step, out, numbers, nz, ny, nx, BLOCK: tl.constexpr):
 @declared("2 *fp32 *u8 i32", {"usual": {"BLOCK": 1024}}, reads={"other": 12}, writes={"field": 12})
 def taken(field, other, flag, number, BLOCK: tl.constexpr):
     """field = other if the flag is set."""
+    pair = tl.program_id(1)
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    use = (i < number) & (tl.load(flag + 0 * i).to(tl.int32) != 0)
+    use = (i < number) & (tl.load(flag + pair + 0 * i).to(tl.int32) != 0)
+    far = pair.to(tl.int64) * number
+    field, other = field + far, other + far
     value = tl.load(other + i, mask=use)
     tl.store(field + i, value.to(field.dtype.element_ty), mask=use)
 
@@ -128,6 +135,8 @@ def determinant(u, out, nz, ny, nx, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     voxels = nz.to(tl.int64) * ny * nx
     use = i < voxels
+    far = tl.program_id(1).to(tl.int64) * voxels
+    u, out = u + 3 * far, out + far
     z, y, x = voxel(i, ny, nx)
     zz, yz, xz = column(u, voxels, i, z, nz, ny * nx, use)
     zy, yy, xy = column(u, voxels, i, y, ny, nx, use)
@@ -137,30 +146,31 @@ def determinant(u, out, nz, ny, nx, BLOCK: tl.constexpr):
     tl.store(out + i, found.to(out.dtype.element_ty), mask=use)
 
 
-@torch.no_grad()
-def compose(warp: Tensor, step: Tensor, *, scale: float = 1.0, out: Tensor | None = None) -> Tensor:
+def _composes(warp: Tensor, step: Tensor, *, out: Tensor | None = None, **_: Any) -> bool:
+    return takes(warp[0], step[0]) and takes_pairs(out)
+
+
+@paired(reference.compose, _composes)
+def compose(warp: Tensor, step: Tensor, *, scale: Any = 1.0, out: Tensor | None = None) -> Tensor:
     """See Ops."""
-    contiguous = out is None or out.is_contiguous()
-    if not takes(warp, step, out) or not contiguous:
-        return reference.compose(warp, step, scale=scale, out=out)
     out = torch.empty_like(step, memory_format=torch.contiguous_format) if out is None else out
-    voxels = step[0].numel()
-    width = block(step.device, voxels)
-    grid = (triton.cdiv(voxels, width),)
-    compose_fields.launch(
-        grid, plain(warp), plain(step), out, numbers(step.device, scale), *step.shape[1:], BLOCK=width
-    )
+    pairs, shape = len(step), step.shape[2:]
+    width = block(step.device, shape.numel())
+    grid = (triton.cdiv(shape.numel(), width), pairs)
+    compose_fields.launch(grid, plain(warp), plain(step), out, numbers(step.device, pairs, scale), *shape, BLOCK=width)
     return out
 
 
-@torch.no_grad()
+def _takes_over(field: Tensor, other: Tensor, flag: Tensor) -> bool:
+    return takes_pairs(field) and takes(other[0]) and field[0].numel() <= MOST_VOXELS
+
+
+@paired(reference.take, _takes_over)
 def take(field: Tensor, other: Tensor, flag: Tensor) -> None:
     """See DeviceOps."""
-    if not takes(field, other) or not field.is_contiguous() or field.numel() > MOST_VOXELS:
-        return reference.take(field, other, flag)
-    width = block(field.device, field.numel(), 1024)
-    taken.launch((triton.cdiv(field.numel(), width),), field, plain(other), flag, field.numel(), BLOCK=width)
-    return None
+    number = field[0].numel()
+    width = block(field.device, number, 1024)
+    taken.launch((triton.cdiv(number, width), len(field)), field, plain(other), plain(flag), number, BLOCK=width)
 
 
 @torch.no_grad()
@@ -199,13 +209,15 @@ def resize(field: Tensor, shape: Sequence[int], scale: Sequence[float], offset: 
     return out
 
 
-@torch.no_grad()
+def _has_determinant(displacement: Tensor) -> bool:
+    return takes(displacement[0])
+
+
+@paired(reference.jacobian_determinant, _has_determinant)
 def jacobian_determinant(displacement: Tensor) -> Tensor:
     """See Ops."""
-    if not takes(displacement):
-        return reference.jacobian_determinant(displacement)
-    displacement = plain(displacement)
-    out = torch.empty_like(displacement[0])
-    width = block(displacement.device, out.numel())
-    determinant.launch((triton.cdiv(out.numel(), width),), displacement, out, *out.shape, BLOCK=width)
+    pairs, shape = len(displacement), displacement.shape[2:]
+    out = torch.empty((pairs, *shape), dtype=displacement.dtype, device=displacement.device)
+    width = block(displacement.device, shape.numel())
+    determinant.launch((triton.cdiv(shape.numel(), width), pairs), plain(displacement), out, *shape, BLOCK=width)
     return out

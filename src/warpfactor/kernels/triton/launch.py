@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from warpfactor.kernels.pairs import Each
 from warpfactor.kernels.triton.kernel import declared
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
@@ -29,11 +31,11 @@ def takes_images(*tensors: Tensor) -> bool:
     return all(t.dtype in IMAGES and t.numel() <= MOST_VOXELS for t in tensors)
 
 
-def takes_metric(fixed: Tensor, moving: Tensor, displacement: Tensor, gradient: Tensor | None) -> bool:
-    """Whether the kernels of metrics can take a problem."""
-    if gradient is not None and not gradient.is_contiguous():
-        return False
-    return takes_images(fixed, moving) and takes(displacement, gradient)
+def takes_pairs(*tensors: Tensor | None) -> bool:
+    """Whether kernels can take these fields of several pairs, and write into them."""
+    return takes(*(None if t is None else t[0] for t in tensors)) and all(
+        t is None or t.is_contiguous() for t in tensors
+    )
 
 
 def block(device: torch.device, voxels: int, usual: int = BLOCK) -> int:
@@ -49,7 +51,7 @@ def plain(tensor: Tensor) -> Tensor:
 
 
 def matrix_on(device: torch.device, matrix: Tensor) -> Tensor:
-    """The twelve numbers of a (3, 4) matrix, in single precision on a device."""
+    """The twelve numbers of a (3, 4) matrix, or of one after the other, in single precision on a device."""
     return numbers_on(device, tuple(matrix.flatten().tolist()))
 
 
@@ -59,12 +61,22 @@ def numbers_on(device: torch.device, numbers: tuple[float, ...]) -> Tensor:
     return torch.tensor(numbers, dtype=torch.float32).to(device)
 
 
-def numbers(device: torch.device, *values: float | Tensor) -> Tensor:
-    """Numbers in single precision on a device: those of the host are copied there, the device's own stay."""
-    if any(isinstance(each, Tensor) for each in values):
+def numbers(device: torch.device, pairs: int, *values: Any) -> Tensor:
+    """(pairs, N) numbers in single precision on a device: those of the host are copied there, the device's own stay."""
+    if any(isinstance(value, Tensor) for value in values):
         held = [v if isinstance(v, Tensor) else torch.full((), v, device=device) for v in values]
-        return torch.stack([each.float() for each in held])
-    return torch.tensor(values, dtype=torch.float32).to(device)
+        return torch.stack([each.float().expand(pairs) for each in held], -1)
+    return torch.tensor([values] * pairs, dtype=torch.float32).to(device)
+
+
+def pair_numbers(device: torch.device, pairs: int, values: Any) -> Tensor:
+    """(pairs, N) numbers of the host that stay the same, in single precision on a device, copied there once.
+
+    Args:
+        values: N numbers for all pairs, or Each of N.
+    """
+    every = values if isinstance(values, Each) else (values,) * pairs
+    return numbers_on(device, tuple(float(value) for own in every for value in own))
 
 
 def mask_or(mask: Tensor | None, instead: Tensor) -> Tensor:
@@ -73,22 +85,17 @@ def mask_or(mask: Tensor | None, instead: Tensor) -> Tensor:
 
 
 class Partials:
-    """Sums, and extremes, of what every program found, combined in the order of the programs."""
+    """Sums, and extremes, of what every program found for a pair, combined in the order of the programs."""
 
-    def __init__(self, device: torch.device, columns: int, programs: int) -> None:
-        self.table = torch.empty((columns, programs), dtype=torch.float64, device=device)
+    def __init__(self, device: torch.device, columns: int, programs: int, pairs: int = 1) -> None:
+        self.table = torch.empty((pairs, columns, programs), dtype=torch.float64, device=device)
 
     def combined(self, *, maxima: Sequence[int] = (), minima: Sequence[int] = ()) -> Tensor:
-        """One number per column, on the device: the sum, or the extreme for the columns named."""
-        columns, programs = self.table.shape
-        found = torch.empty(columns, dtype=torch.float64, device=self.table.device)
+        """(pairs, columns), on the device: the sum, or the extreme for the columns named."""
+        pairs, columns, programs = self.table.shape
+        found = torch.empty((pairs, columns), dtype=torch.float64, device=self.table.device)
         flags = {"MAXIMA": sum(1 << c for c in maxima), "MINIMA": sum(1 << c for c in minima)}
-        combine.launch((columns,), self.table, found, programs, **flags, BLOCK=1024)
-        return found
-
-    def waited(self, *, maxima: Sequence[int] = (), minima: Sequence[int] = ()) -> list[float]:
-        """The same on the host, which waits for the device here."""
-        found: list[float] = self.combined(maxima=maxima, minima=minima).tolist()
+        combine.launch((columns, pairs), self.table, found, programs, **flags, BLOCK=1024)
         return found
 
 
@@ -96,8 +103,9 @@ class Partials:
 def combine(table, found, programs, MAXIMA: tl.constexpr, MINIMA: tl.constexpr, BLOCK: tl.constexpr):
     """Sum or extreme of a row of the table: each lane over every BLOCK-th number, then a fixed tree."""
     column = tl.program_id(0)
+    place = tl.program_id(1) * tl.num_programs(0) + column
     lane = tl.arange(0, BLOCK)
-    row = table + column.to(tl.int64) * programs
+    row = table + place.to(tl.int64) * programs
     total = tl.zeros((BLOCK,), tl.float64)
     most = tl.full((BLOCK,), -float("inf"), tl.float64)
     least = tl.full((BLOCK,), float("inf"), tl.float64)
@@ -108,4 +116,4 @@ def combine(table, found, programs, MAXIMA: tl.constexpr, MINIMA: tl.constexpr, 
         least = tl.minimum(least, tl.load(row + start + lane, mask=use, other=float("inf")))
     is_most, is_least = (MAXIMA >> column) & 1, (MINIMA >> column) & 1
     result = tl.where(is_most == 1, tl.max(most, 0), tl.where(is_least == 1, tl.min(least, 0), tl.sum(total, 0)))
-    tl.store(found + column, result)
+    tl.store(found + place, result)

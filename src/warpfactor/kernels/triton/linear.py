@@ -141,7 +141,7 @@ def affine_moments(
         PLANAR=fixed.shape[0] == 1 and moving.shape[0] == 1,
         BLOCK=width,
     )
-    found = _in_voxels(summed_tables(tables), fixed.shape)
+    found = _in_voxels(summed_tables(tables[None])[0], fixed.shape)
     f, m = 12, 13
     sums = torch.stack([found[a, b] for a, b in ((ONE, ONE), (ONE, f), (ONE, m), (f, f), (m, m), (f, m))])
     return sums, found[[ONE, f, m], :12], found[:12, :12]
@@ -157,7 +157,7 @@ def affine_gradient(gradient: Tensor) -> tuple[Tensor, Tensor]:
     programs, blocks = programs_for(device, shape.numel(), width)
     tables = torch.empty((programs, VALUES * VALUES), dtype=torch.float64, device=device)
     gradient_products.launch((programs,), plain(gradient), tables, blocks, *shape, BLOCK=width)
-    found = _in_voxels(summed_tables(tables), shape)
+    found = _in_voxels(summed_tables(tables[None])[0], shape)
     return found[ONE, :12], found[:12, :12]
 
 

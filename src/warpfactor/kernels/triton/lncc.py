@@ -17,16 +17,19 @@ import triton.language as tl
 from torch import Tensor
 
 from warpfactor.kernels import reference
-from warpfactor.kernels.held import held, two
+from warpfactor.kernels.pairs import paired
 from warpfactor.kernels.triton import slabs
 from warpfactor.kernels.triton.field import store_vector
 from warpfactor.kernels.triton.kernel import declared
-from warpfactor.kernels.triton.launch import Partials, block, mask_or, matrix_on, numbers_on, plain, takes_metric
+from warpfactor.kernels.triton.launch import Partials, block, numbers_on, pair_numbers
+from warpfactor.kernels.triton.metric import Problem
+from warpfactor.kernels.triton.metric import fits as fits_metrics
 from warpfactor.kernels.triton.points import (
-    counts,
+    arrived,
     fixed_slope,
     mapped,
     moved_voxel,
+    of_pair,
     pulled_back,
     slope_at,
     value_at,
@@ -51,12 +54,13 @@ def advanced(sums, newest, taps, LENGTH: tl.constexpr, BOX: tl.constexpr):
 
 
 @declared(
-    "3 *fp32 2 *u8 *fp32 9 i32",
+    "4 *fp32 2 *u8 *fp32 9 i32",
     {"usual": {"FIXED_MASK": False, "MOVING_MASK": False, "PLANAR": False, "BLOCK": 256}},
     reads={"displacement": 12, "moving": 4},
     writes={"slab warped": 4},
 )
 def lncc_warp(
+    fixed,
     moving,
     u,
     A,
@@ -78,12 +82,17 @@ def lncc_warp(
     BLOCK: tl.constexpr,
 ):
     """M(p) for the planes from start up to stop, NaN where a voxel does not count."""
-    plane = ny * nx
+    plane, pair = ny * nx, tl.program_id(1)
     i = start * plane + tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     use = i < stop * plane
-    qz, qy, qx = moved_voxel(u, nz.to(tl.int64) * plane, i, ny, nx, use, True)
-    pz, py, px = mapped(A, qz, qy, qx, PLANAR)
-    w = counts(fixed_mask, moving_mask, i, pz, py, px, mz, my, mx, use, FIXED_MASK, MOVING_MASK)
+    voxels, others = nz.to(tl.int64) * plane, mz.to(tl.int64) * my * mx
+    fixed, moving, u, A, fixed_mask, moving_mask = of_pair(
+        pair, fixed, moving, u, A, fixed_mask, moving_mask, voxels, others
+    )
+    warped += pair.to(tl.int64) * planes * plane
+    pz, py, px, w = arrived(
+        u, A, fixed_mask, moving_mask, voxels, i, ny, nx, mz, my, mx, use, FIXED_MASK, MOVING_MASK, PLANAR
+    )
     m = value_at(moving, pz, py, px, mz, my, mx, use)
     tl.store(warped + i % (planes * plane), tl.where(w, m, float("nan")), mask=use)
 
@@ -103,7 +112,7 @@ _SIZES = {f"window {2 * r + 1}": {"RZ": r, "RX": r} for r in (2, 1, 3, 4, WIDEST
 
 
 @declared(
-    "4 *fp32 *fp64 2 fp32 11 i32",
+    "4 *fp32 *fp64 *fp32 11 i32",
     {**{name: {**_MAPS, **size} for name, size in _SIZES.items()}, "gaussian": {**_MAPS, "BOX": False}},
     warps=8,
     reads={"fixed": 4, "slab warped": 4},
@@ -115,8 +124,7 @@ def lncc_maps(
     taps,
     maps,
     partials,
-    flat_fixed,
-    flat_moving,
+    flats,
     ry,
     start,
     stop,
@@ -142,8 +150,16 @@ def lncc_maps(
 
     Exact: maps a, b, c, where the force at y is minus the window's sum of a F(y) - b M(y) - c. Otherwise one map, the
     force of the window around a voxel. With a symmetric slope, one more: rho, NaN where a window has no contrast.
+    `flats` holds the least variances of every pair.
     """
     LENGTH: tl.constexpr = 2 * RZ + 1
+    KINDS: tl.constexpr = (3 if EXACT else 1) + (1 if SYMMETRIC else 0)
+    far = tl.program_id(2).to(tl.int64)
+    fixed += far * nz * ny * nx
+    warped += far * warped_planes * ny * nx
+    maps += far * KINDS * map_planes * ny * nx
+    partials += far * 2 * programs
+    flat_fixed, flat_moving = tl.load(flats + 2 * far), tl.load(flats + 2 * far + 1)
     tiles = tl.cdiv(nx, TX)
     lane = tl.arange(0, TY * TX)
     y = tl.program_id(0) // tiles * TY + lane // TX
@@ -271,6 +287,15 @@ def lncc_force(
 ):
     """The gradient for the planes from start up to stop: the force of all windows around a voxel times its slope."""
     LENGTH: tl.constexpr = 2 * RZ + 1
+    KINDS: tl.constexpr = (3 if EXACT else 1) + (1 if SYMMETRIC else 0)
+    far = tl.program_id(2).to(tl.int64)
+    fixed += far * nz * ny * nx
+    moving += far * mz * my * mx
+    u += 3 * far * nz * ny * nx
+    gradient += 3 * far * nz * ny * nx
+    A += 12 * far
+    warped += far * warped_planes * ny * nx
+    maps += far * KINDS * map_planes * ny * nx
     tiles = tl.cdiv(nx, TX)
     lane = tl.arange(0, TY * TX)
     y = tl.program_id(0) // tiles * TY + lane // TX
@@ -342,7 +367,11 @@ def lncc_plans(
 lncc_slabs = reference.lncc_slabs
 
 
-@two
+def _fits(*args: Any, radius: Sequence[int], plan: object = None, **options: Any) -> bool:
+    return max(radius) <= WIDEST and plan is None and fits_metrics(*args, **options)
+
+
+@paired(reference.lncc, _fits)
 def lncc(
     fixed: Tensor,
     moving: Tensor,
@@ -354,45 +383,15 @@ def lncc(
     squared: bool = True,
     exact: bool = True,
     symmetric: bool = False,
-    flat: tuple[float, float],
+    flat: Any,
     gradient: Tensor | None = None,
     fixed_mask: Tensor | None = None,
     moving_mask: Tensor | None = None,
     plan: object = None,
 ) -> Tensor:
     """See Ops; windows of a radius above 7 and slabs go to the reference."""
-    if max(radius) > WIDEST or plan is not None or not takes_metric(fixed, moving, displacement, gradient):
-        return held(reference.lncc)(
-            fixed,
-            moving,
-            displacement,
-            matrix,
-            radius=radius,
-            window=window,
-            squared=squared,
-            exact=exact,
-            symmetric=symmetric,
-            flat=flat,
-            gradient=gradient,
-            fixed_mask=fixed_mask,
-            moving_mask=moving_mask,
-            plan=plan,
-        )
-    problem = _Problem(plain(fixed), plain(moving), plain(displacement), matrix_on(fixed.device, matrix), gradient)
-    windows = _Windows(tuple(radius), window == "box", squared, exact, symmetric, flat)
-    return _run(problem, windows, fixed_mask, moving_mask)
-
-
-class _Problem(NamedTuple):
-    fixed: Tensor
-    moving: Tensor
-    displacement: Tensor
-    matrix: Tensor
-    gradient: Tensor | None
-
-    @property
-    def planar(self) -> bool:
-        return self.fixed.shape[0] == 1 and self.moving.shape[0] == 1
+    problem = Problem(fixed, moving, displacement, matrix, gradient, fixed_mask, moving_mask)
+    return _run(problem, _Windows(tuple(radius), window == "box", squared, exact, symmetric, flat))
 
 
 class _Windows(NamedTuple):
@@ -401,7 +400,7 @@ class _Windows(NamedTuple):
     squared: bool
     exact: bool
     symmetric: bool
-    flat: tuple[float, float]
+    flat: Any
 
     @property
     def maps(self) -> int:
@@ -431,29 +430,46 @@ def lncc_chain(shape: Sequence[int], radius: int, maps: int, *, exact: bool) -> 
     return slabs.PassChain(depth, reaches, (4 * height * width, 4 * maps * height * width))
 
 
-def _run(p: _Problem, w: _Windows, fixed_mask: Tensor | None, moving_mask: Tensor | None) -> Tensor:
-    """All launches, slab by slab."""
-    depth, height, width = p.fixed.shape
-    device = p.fixed.device
-    chain = lncc_chain(p.fixed.shape, w.radius[0], w.maps if p.gradient is not None else 0, exact=w.exact)
+class _Buffers(NamedTuple):
+    """What the passes leave for each other, the weights of the windows, and how a plane is cut into tiles."""
+
+    warped: Tensor
+    maps: Tensor
+    partials: Partials
+    taps: Tensor
+    tiles: int
+    tile: tuple[int, int]
+    chunk: int
+
+
+def _run(p: Problem, w: _Windows) -> Tensor:
+    """All launches, slab by slab. Slabs are those of one pair, whatever the number of pairs, and so are sums."""
+    depth, height, width = p.shape
+    device, pairs = p.device, p.pairs
+    chain = lncc_chain(p.shape, w.radius[0], w.maps if p.gradient is not None else 0, exact=w.exact)
     launches, sizes = list(chain.turns()), (*chain.rings, 1)
-    warped = torch.empty((sizes[0], height, width), dtype=torch.float32, device=device)
-    maps = torch.empty((w.maps, sizes[1], height, width), dtype=torch.float32, device=device)
     tiles, tile = plane_tiles(device, height, width)
     chunk = depth if device.type == "cpu" else CHUNK
     chunks = [triton.cdiv(t.stop - t.start, chunk) for t in launches if t.number == 1]
-    partials = Partials(device, 2, tiles * sum(chunks))
-    taps = numbers_on(device, w.taps())
-    first = 0
+    buffers = _Buffers(
+        torch.empty((pairs, sizes[0], height, width), dtype=torch.float32, device=device),
+        torch.empty((pairs, w.maps, sizes[1], height, width), dtype=torch.float32, device=device),
+        Partials(device, 2, tiles * sum(chunks), pairs),
+        numbers_on(device, w.taps()),
+        tiles,
+        tile,
+        chunk,
+    )
+    pointers, first = p.pointers, 0
     for turn in launches:
         if turn.number == 0:
-            _warp(p, warped, turn, fixed_mask, moving_mask)
+            _warp(p, pointers, buffers, turn)
         elif turn.number == 1:
-            _maps(p, w, warped, maps, turn, (taps, partials, first, tiles, chunk), tile)
+            _maps(p, pointers, w, buffers, turn, first)
             first += tiles * triton.cdiv(turn.stop - turn.start, chunk)
         else:
-            _force(p, w, warped, maps, turn, (taps, tiles, chunk), tile)
-    return partials.combined()
+            _force(p, pointers, w, buffers, turn)
+    return buffers.partials.combined()
 
 
 def plane_tiles(device: torch.device, height: int, width: int) -> tuple[int, tuple[int, int]]:
@@ -462,51 +478,33 @@ def plane_tiles(device: torch.device, height: int, width: int) -> tuple[int, tup
     return triton.cdiv(height, ty) * triton.cdiv(width, tx), (ty, tx)
 
 
-def _warp(p: _Problem, warped: Tensor, turn: slabs.Turn, fixed_mask: Tensor | None, moving_mask: Tensor | None) -> None:
-    span = (turn.stop - turn.start) * p.fixed[0].numel()
-    width = block(p.fixed.device, span)
-    lncc_warp.launch(
-        (triton.cdiv(span, width),),
-        p.moving,
-        p.displacement,
-        p.matrix,
-        mask_or(fixed_mask, p.fixed),
-        mask_or(moving_mask, p.moving),
-        warped,
-        turn.start,
-        turn.stop,
-        len(warped),
-        *p.fixed.shape,
-        *p.moving.shape,
-        FIXED_MASK=fixed_mask is not None,
-        MOVING_MASK=moving_mask is not None,
-        PLANAR=p.planar,
-        BLOCK=width,
-    )
+def _warp(p: Problem, pointers: Sequence[Tensor], b: _Buffers, turn: slabs.Turn) -> None:
+    span = (turn.stop - turn.start) * p.shape[1] * p.shape[2]
+    width = block(p.device, span)
+    grid = (triton.cdiv(span, width), p.pairs)
+    place = (turn.start, turn.stop, b.warped.shape[1])
+    lncc_warp.launch(grid, *pointers, b.warped, *place, *p.shapes, **p.flags, BLOCK=width)
 
 
-def _maps(
-    p: _Problem, w: _Windows, warped: Tensor, maps: Tensor, turn: slabs.Turn, parts: Any, tile: tuple[int, int]
-) -> None:
-    taps, partials, first, tiles, chunk = parts
+def _maps(p: Problem, pointers: Sequence[Tensor], w: _Windows, b: _Buffers, turn: slabs.Turn, first: int) -> None:
     rz, ry, rx = w.radius
     lncc_maps.launch(
-        (tiles, triton.cdiv(turn.stop - turn.start, chunk)),
-        p.fixed,
-        warped,
-        taps,
-        maps,
-        partials.table,
-        *w.flat,
+        (b.tiles, triton.cdiv(turn.stop - turn.start, b.chunk), p.pairs),
+        pointers[0],
+        b.warped,
+        b.taps,
+        b.maps,
+        b.partials.table,
+        pair_numbers(p.device, p.pairs, w.flat),
         ry,
         turn.start,
         turn.stop,
-        chunk,
+        b.chunk,
         first,
-        partials.table.shape[1],
-        len(warped),
-        maps.shape[1],
-        *p.fixed.shape,
+        b.partials.table.shape[2],
+        b.warped.shape[1],
+        b.maps.shape[2],
+        *p.shape,
         RZ=rz,
         RX=rx,
         BOX=w.box,
@@ -514,40 +512,37 @@ def _maps(
         EXACT=w.exact,
         SYMMETRIC=w.symmetric,
         MAPS=p.gradient is not None,
-        TY=tile[0],
-        TX=tile[1],
+        TY=b.tile[0],
+        TX=b.tile[1],
     )
 
 
-def _force(
-    p: _Problem, w: _Windows, warped: Tensor, maps: Tensor, turn: slabs.Turn, parts: Any, tile: tuple[int, int]
-) -> None:
-    taps, tiles, chunk = parts
+def _force(p: Problem, pointers: Sequence[Tensor], w: _Windows, b: _Buffers, turn: slabs.Turn) -> None:
+    fixed, moving, displacement, matrix, *_ = pointers
     rz, ry, rx = w.radius if w.exact else (0, 0, 0)
     lncc_force.launch(
-        (tiles, triton.cdiv(turn.stop - turn.start, chunk)),
-        p.fixed,
-        warped,
-        maps,
-        taps,
-        p.moving,
-        p.displacement,
-        p.matrix,
+        (b.tiles, triton.cdiv(turn.stop - turn.start, b.chunk), p.pairs),
+        fixed,
+        b.warped,
+        b.maps,
+        b.taps,
+        moving,
+        displacement,
+        matrix,
         p.gradient,
         ry,
         turn.start,
         turn.stop,
-        chunk,
-        len(warped),
-        maps.shape[1],
-        *p.fixed.shape,
-        *p.moving.shape,
+        b.chunk,
+        b.warped.shape[1],
+        b.maps.shape[2],
+        *p.shapes,
         RZ=rz,
         RX=rx,
         BOX=w.box,
         EXACT=w.exact,
         SYMMETRIC=w.symmetric,
-        PLANAR=p.planar,
-        TY=tile[0],
-        TX=tile[1],
+        PLANAR=p.flags["PLANAR"],
+        TY=b.tile[0],
+        TX=b.tile[1],
     )

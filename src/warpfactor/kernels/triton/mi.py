@@ -7,6 +7,7 @@ its moving one. That needs no atomic additions, whose order, and so whose sum, w
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 import triton
@@ -14,11 +15,13 @@ import triton.language as tl
 from torch import Tensor
 
 from warpfactor.kernels import reference
-from warpfactor.kernels.held import held, two
+from warpfactor.kernels.pairs import Each, paired, picked
 from warpfactor.kernels.triton.field import store_vector
 from warpfactor.kernels.triton.kernel import declared
-from warpfactor.kernels.triton.launch import block, mask_or, matrix_on, plain, takes_metric
-from warpfactor.kernels.triton.points import counts, mapped, moved_voxel, pulled_back, slope_at, value_at
+from warpfactor.kernels.triton.launch import block, pair_numbers
+from warpfactor.kernels.triton.metric import Problem
+from warpfactor.kernels.triton.metric import fits as fits_metrics
+from warpfactor.kernels.triton.points import arrived, of_pair, pulled_back, slope_at, value_at
 from warpfactor.kernels.triton.tables import programs_for, summed_tables
 
 VOXELS = {16: 32, 32: 32, 64: 16}  # of a block whose votes are multiplied at once, by the number of bins
@@ -30,6 +33,13 @@ def placed(value, low, high):
     """An intensity mapped from its range to [0, 1] and clipped, and whether it was not clipped."""
     unit = (value - low) / (high - low)
     return tl.minimum(tl.maximum(unit, 0.0), 1.0), (unit >= 0) & (unit <= 1)
+
+
+@triton.jit
+def range_ends(ranges, pair):
+    """Lowest and highest intensity of a pair's fixed image, then of its moving one."""
+    own = ranges + 4 * pair
+    return tl.load(own), tl.load(own + 1), tl.load(own + 2), tl.load(own + 3)
 
 
 @triton.jit
@@ -55,7 +65,7 @@ _VOTES = {"FIXED_MASK": False, "MOVING_MASK": False, "PLANAR": False}
 
 
 @declared(
-    "4 *fp32 2 *u8 *fp64 4 fp32 8 i32",
+    "4 *fp32 2 *u8 *fp64 *fp32 8 i32",
     {f"{n} bins": {**_VOTES, "BINS": n, "BLOCK": VOXELS[n]} for n in (32, 64)},
     warps=16,
     reads={"fixed": 4, "displacement": 12, "moving": 4},
@@ -68,10 +78,7 @@ def mi_votes(
     fixed_mask,
     moving_mask,
     tables,
-    fixed_low,
-    fixed_high,
-    moving_low,
-    moving_high,
+    ranges,
     bins,
     blocks,
     nz,
@@ -87,17 +94,21 @@ def mi_votes(
     BLOCK: tl.constexpr,
 ):
     """The joint histogram of the blocks of a program, and the number of its voxels that count."""
-    program = tl.program_id(0)
-    voxels = nz.to(tl.int64) * ny * nx
+    program, pair = tl.program_id(0), tl.program_id(1)
+    voxels, others = nz.to(tl.int64) * ny * nx, mz.to(tl.int64) * my * mx
+    fixed, moving, u, A, fixed_mask, moving_mask = of_pair(
+        pair, fixed, moving, u, A, fixed_mask, moving_mask, voxels, others
+    )
+    fixed_low, fixed_high, moving_low, moving_high = range_ends(ranges, pair)
     bin = tl.arange(0, BINS).to(tl.float32)
     histogram = tl.zeros((BINS, BINS), tl.float32)
     number = tl.zeros((BLOCK,), tl.float32)
     for k in range(blocks):
         i = (program * blocks + k) * BLOCK + tl.arange(0, BLOCK)
         use = i < voxels
-        qz, qy, qx = moved_voxel(u, voxels, i, ny, nx, use, True)
-        pz, py, px = mapped(A, qz, qy, qx, PLANAR)
-        w = counts(fixed_mask, moving_mask, i, pz, py, px, mz, my, mx, use, FIXED_MASK, MOVING_MASK)
+        pz, py, px, w = arrived(
+            u, A, fixed_mask, moving_mask, voxels, i, ny, nx, mz, my, mx, use, FIXED_MASK, MOVING_MASK, PLANAR
+        )
         f, _ = placed(tl.load(fixed + i, mask=use, other=0).to(tl.float32), fixed_low, fixed_high)
         m, _ = placed(value_at(moving, pz, py, px, mz, my, mx, use), moving_low, moving_high)
         rows = tl.maximum(1 - tl.abs(bin[:, None] - (f * (bins - 1))[None, :]), 0.0)
@@ -108,7 +119,7 @@ def mi_votes(
         number += w.to(tl.float32)
     size = BINS * BINS + 1
     lane = tl.arange(0, BINS)
-    table = tables + program * size
+    table = tables + (pair * tl.num_programs(0) + program) * size
     tl.store(table + lane[:, None] * BINS + lane[None, :], histogram.to(tl.float64))
     tl.store(table + BINS * BINS, tl.sum(number.to(tl.float64), 0))
 
@@ -116,6 +127,8 @@ def mi_votes(
 @declared("*fp64 *fp32 *fp64", {"32 bins": {"BINS": 32}, "64 bins": {"BINS": 64}})
 def mi_ratios(histogram, ratios, found, BINS: tl.constexpr):
     """log(p / (pf pm)) where p > 0, the information, and the number of voxels."""
+    pair = tl.program_id(0)
+    histogram, ratios, found = histogram + pair * (BINS * BINS + 1), ratios + pair * BINS * BINS, found + 2 * pair
     lane = tl.arange(0, BINS)
     place = lane[:, None] * BINS + lane[None, :]
     number = tl.load(histogram + BINS * BINS)
@@ -128,7 +141,7 @@ def mi_ratios(histogram, ratios, found, BINS: tl.constexpr):
 
 
 @declared(
-    "4 *fp32 2 *u8 2 *fp32 4 fp32 7 i32",
+    "4 *fp32 2 *u8 3 *fp32 7 i32",
     {"usual": {**_VOTES, "BINS": 32, "BLOCK": 256}},
     reads={"fixed": 4, "displacement": 12, "moving": 4},
     writes={"gradient": 12},
@@ -142,10 +155,7 @@ def mi_force(
     moving_mask,
     ratios,
     gradient,
-    fixed_low,
-    fixed_high,
-    moving_low,
-    moving_high,
+    ranges,
     bins,
     nz,
     ny,
@@ -160,12 +170,19 @@ def mi_force(
     BLOCK: tl.constexpr,
 ):
     """The gradient: minus the slope of a voxel's votes times the ratios of their bins, times the slope of the image."""
+    pair = tl.program_id(1)
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    voxels = nz.to(tl.int64) * ny * nx
+    voxels, others = nz.to(tl.int64) * ny * nx, mz.to(tl.int64) * my * mx
     use = i < voxels
-    qz, qy, qx = moved_voxel(u, voxels, i, ny, nx, use, True)
-    pz, py, px = mapped(A, qz, qy, qx, PLANAR)
-    w = counts(fixed_mask, moving_mask, i, pz, py, px, mz, my, mx, use, FIXED_MASK, MOVING_MASK)
+    fixed, moving, u, A, fixed_mask, moving_mask = of_pair(
+        pair, fixed, moving, u, A, fixed_mask, moving_mask, voxels, others
+    )
+    fixed_low, fixed_high, moving_low, moving_high = range_ends(ranges, pair)
+    ratios += pair * BINS * BINS
+    gradient += 3 * pair.to(tl.int64) * voxels
+    pz, py, px, w = arrived(
+        u, A, fixed_mask, moving_mask, voxels, i, ny, nx, mz, my, mx, use, FIXED_MASK, MOVING_MASK, PLANAR
+    )
     f, _ = placed(tl.load(fixed + i, mask=use, other=0).to(tl.float32), fixed_low, fixed_high)
     value, dz, dy, dx = slope_at(moving, pz, py, px, mz, my, mx, use)
     m, unclipped = placed(value, moving_low, moving_high)
@@ -184,7 +201,11 @@ def mi_force(
     store_vector(gradient, voxels, i, gz, gy, gx, use)
 
 
-@two
+def _fits(*args: Any, bins: int, **options: Any) -> bool:
+    return bins <= MOST_BINS and fits_metrics(*args, **options)
+
+
+@paired(reference.mi, _fits)
 def mi(
     fixed: Tensor,
     moving: Tensor,
@@ -192,54 +213,29 @@ def mi(
     matrix: Tensor,
     *,
     bins: int,
-    fixed_range: tuple[float, float],
-    moving_range: tuple[float, float],
+    fixed_range: Any,
+    moving_range: Any,
     gradient: Tensor | None = None,
     fixed_mask: Tensor | None = None,
     moving_mask: Tensor | None = None,
 ) -> Tensor:
     """See Ops; more than 64 bins go to the reference."""
-    if bins > MOST_BINS or not takes_metric(fixed, moving, displacement, gradient):
-        return held(reference.mi)(
-            fixed,
-            moving,
-            displacement,
-            matrix,
-            bins=bins,
-            fixed_range=fixed_range,
-            moving_range=moving_range,
-            gradient=gradient,
-            fixed_mask=fixed_mask,
-            moving_mask=moving_mask,
-        )
-    fixed, moving, device = plain(fixed), plain(moving), fixed.device
+    problem = Problem(fixed, moving, displacement, matrix, gradient, fixed_mask, moving_mask)
+    device, pairs = problem.device, problem.pairs
     size = max(16, triton.next_power_of_2(bins))
-    images = (
-        fixed,
-        moving,
-        plain(displacement),
-        matrix_on(device, matrix),
-        mask_or(fixed_mask, fixed),
-        mask_or(moving_mask, moving),
-    )
-    options = {
-        "FIXED_MASK": fixed_mask is not None,
-        "MOVING_MASK": moving_mask is not None,
-        "PLANAR": fixed.shape[0] == 1 and moving.shape[0] == 1,
-        "BINS": size,
-    }
-    ends = (*fixed_range, *moving_range)
+    ends = Each((*picked(fixed_range, n), *picked(moving_range, n)) for n in range(pairs))
+    ranges = pair_numbers(device, pairs, ends)
     width = VOXELS[size] if device.type != "cpu" else 4096
-    programs, blocks = programs_for(device, fixed.numel(), width)
-    tables = torch.empty((programs, size * size + 1), dtype=torch.float64, device=device)
-    shapes = (*fixed.shape, *moving.shape)
-    mi_votes.launch((programs,), *images, tables, *ends, bins, blocks, *shapes, **options, BLOCK=width)
-    ratios = torch.empty((size, size), dtype=torch.float32, device=device)
-    found = torch.empty(2, dtype=torch.float64, device=device)
-    mi_ratios.launch((1,), summed_tables(tables), ratios, found, BINS=size)
+    programs, blocks = programs_for(device, problem.voxels, width)
+    tables = torch.empty((pairs, programs, size * size + 1), dtype=torch.float64, device=device)
+    pointers, shapes, options = problem.pointers, problem.shapes, {**problem.flags, "BINS": size}
+    mi_votes.launch((programs, pairs), *pointers, tables, ranges, bins, blocks, *shapes, **options, BLOCK=width)
+    ratios = torch.empty((pairs, size, size), dtype=torch.float32, device=device)
+    found = torch.empty((pairs, 2), dtype=torch.float64, device=device)
+    mi_ratios.launch((pairs,), summed_tables(tables), ratios, found, BINS=size)
     if gradient is not None:
-        width = block(device, fixed.numel())
-        grid = (triton.cdiv(fixed.numel(), width),)
-        mi_force.launch(grid, *images, ratios, gradient, *ends, bins, *shapes, **options, BLOCK=width)
-    found[0].sub_(math.log(bins)).mul_(-found[1])
-    return found
+        width = block(device, problem.voxels)
+        grid = (triton.cdiv(problem.voxels, width), pairs)
+        mi_force.launch(grid, *pointers, ratios, gradient, ranges, bins, *shapes, **options, BLOCK=width)
+    information, number = found.unbind(-1)
+    return torch.stack([(math.log(bins) - information) * number, number], -1)

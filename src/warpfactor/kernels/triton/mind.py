@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from warpfactor.kernels import reference
-from warpfactor.kernels.held import held, two
+from warpfactor.kernels.pairs import paired
 from warpfactor.kernels.reference.mind import CHANNELS, FULL
 from warpfactor.kernels.triton.field import store_vector
 from warpfactor.kernels.triton.kernel import declared
-from warpfactor.kernels.triton.launch import MOST_VOXELS, Partials, block, mask_or, matrix_on, plain, takes
-from warpfactor.kernels.triton.points import counts, fixed_slope, mapped, moved_voxel, pulled_back, slope_at, value_at
+from warpfactor.kernels.triton.launch import MOST_VOXELS, Partials, block, takes
+from warpfactor.kernels.triton.metric import Problem
+from warpfactor.kernels.triton.points import arrived, fixed_slope, of_pair, pulled_back, slope_at, value_at
 
 _USUAL = {
     "GRADIENT": True,
@@ -56,13 +59,18 @@ def channel_difference(
     BLOCK: tl.constexpr,
 ):
     """r = F_k - M_k(p) over the channels k; sums of r² and of the voxels that count, and the gradient."""
-    program, programs = tl.program_id(0), tl.num_programs(0)
+    program, programs, pair = tl.program_id(0), tl.num_programs(0), tl.program_id(1)
     i = program * BLOCK + tl.arange(0, BLOCK)
-    voxels = nz.to(tl.int64) * ny * nx
+    voxels, others = nz.to(tl.int64) * ny * nx, mz.to(tl.int64) * my * mx
     use = i < voxels
-    qz, qy, qx = moved_voxel(u, voxels, i, ny, nx, use, True)
-    pz, py, px = mapped(A, qz, qy, qx, PLANAR)
-    w = counts(fixed_mask, moving_mask, i, pz, py, px, mz, my, mx, use, FIXED_MASK, MOVING_MASK)
+    fixed, moving, u, A, fixed_mask, moving_mask = of_pair(
+        pair, fixed, moving, u, A, fixed_mask, moving_mask, voxels, others, CHANNELS
+    )
+    gradient += 3 * pair.to(tl.int64) * voxels
+    partials += 2 * pair * programs
+    pz, py, px, w = arrived(
+        u, A, fixed_mask, moving_mask, voxels, i, ny, nx, mz, my, mx, use, FIXED_MASK, MOVING_MASK, PLANAR
+    )
     cost = tl.zeros((BLOCK,), tl.float32)
     gz, gy, gx = cost, cost, cost
     for k in range(CHANNELS):
@@ -84,7 +92,15 @@ def channel_difference(
     tl.store(partials + programs + program, tl.sum(w.to(tl.float64), 0))
 
 
-@two
+def _fits(
+    fixed: Tensor, moving: Tensor, displacement: Tensor, matrix: Tensor, *, gradient: Tensor | None = None, **_: Any
+) -> bool:
+    whole = gradient is None or gradient.is_contiguous()
+    fields = (displacement[0], None if gradient is None else gradient[0])
+    return whole and takes(*fields) and max(fixed[0, ..., 0].numel(), moving[0, ..., 0].numel()) <= MOST_VOXELS
+
+
+@paired(reference.mind, _fits)
 def mind(
     fixed: Tensor,
     moving: Tensor,
@@ -97,41 +113,20 @@ def mind(
     symmetric: bool = False,
 ) -> Tensor:
     """See Ops."""
-    shape, other = fixed.shape[:3], moving.shape[:3]
-    fits = gradient is None or gradient.is_contiguous()
-    if not fits or not takes(displacement, gradient) or max(shape.numel(), other.numel()) > MOST_VOXELS:
-        return held(reference.mind)(
-            fixed,
-            moving,
-            displacement,
-            matrix,
-            gradient=gradient,
-            fixed_mask=fixed_mask,
-            moving_mask=moving_mask,
-            symmetric=symmetric,
-        )
-    fixed, moving = plain(fixed), plain(moving)
-    width = block(fixed.device, shape.numel(), 128)
-    programs = triton.cdiv(shape.numel(), width)
-    partials = Partials(fixed.device, 2, programs)
+    problem = Problem(fixed, moving, displacement, matrix, gradient, fixed_mask, moving_mask)
+    width = block(problem.device, problem.voxels, 128)
+    programs = triton.cdiv(problem.voxels, width)
+    partials = Partials(problem.device, 2, programs, problem.pairs)
     channel_difference.launch(
-        (programs,),
-        fixed,
-        moving,
-        plain(displacement),
-        matrix_on(fixed.device, matrix),
-        mask_or(fixed_mask, fixed),
-        mask_or(moving_mask, moving),
-        displacement if gradient is None else gradient,
+        (programs, problem.pairs),
+        *problem.pointers,
+        problem.output,
         partials.table,
         1 / (CHANNELS * FULL**2),
-        *shape,
-        *other,
+        *problem.shapes,
         GRADIENT=gradient is not None,
         SYMMETRIC=symmetric,
-        FIXED_MASK=fixed_mask is not None,
-        MOVING_MASK=moving_mask is not None,
-        PLANAR=shape[0] == 1 and other[0] == 1,
+        **problem.flags,
         CHANNELS=CHANNELS,
         BLOCK=width,
     )

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from warpfactor.kernels import reference
-from warpfactor.kernels.held import held, two
+from warpfactor.kernels.pairs import paired
 from warpfactor.kernels.triton.field import store_vector
 from warpfactor.kernels.triton.kernel import declared
-from warpfactor.kernels.triton.launch import Partials, block, mask_or, matrix_on, plain, takes_metric
-from warpfactor.kernels.triton.points import counts, fixed_slope, mapped, moved_voxel, pulled_back, slope_at, value_at
+from warpfactor.kernels.triton.launch import Partials, block, pair_numbers
+from warpfactor.kernels.triton.metric import Problem, fits
+from warpfactor.kernels.triton.points import arrived, fixed_slope, of_pair, pulled_back, slope_at, value_at
 
 _USUAL = {
     "GRADIENT": True,
@@ -25,7 +28,7 @@ _USUAL = {
 
 
 @declared(
-    "4 *fp32 2 *u8 *fp32 *fp64 6 fp32 6 i32",
+    "4 *fp32 2 *u8 *fp32 *fp64 *fp32 4 fp32 6 i32",
     {"usual": _USUAL, "all": {**_USUAL, "SYMMETRIC": True, "DEMONS": True, "FIXED_MASK": True, "MOVING_MASK": True}},
     reads={"fixed": 4, "displacement": 12, "moving": 4},
     writes={"gradient": 12},
@@ -39,8 +42,7 @@ def squared_difference(
     moving_mask,
     gradient,
     partials,
-    scale,
-    shift,
+    alike,
     alpha,
     lz,
     ly,
@@ -59,14 +61,23 @@ def squared_difference(
     PLANAR: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """r = F - (scale M(p) + shift); sums of r² and of the voxels that count, and the gradient or minus the force."""
-    program, programs = tl.program_id(0), tl.num_programs(0)
+    """r = F - (scale M(p) + shift); sums of r² and of the voxels that count, and the gradient or minus the force.
+
+    `alike` holds scale and shift of every pair.
+    """
+    program, programs, pair = tl.program_id(0), tl.num_programs(0), tl.program_id(1)
     i = program * BLOCK + tl.arange(0, BLOCK)
-    voxels = nz.to(tl.int64) * ny * nx
+    voxels, others = nz.to(tl.int64) * ny * nx, mz.to(tl.int64) * my * mx
     use = i < voxels
-    qz, qy, qx = moved_voxel(u, voxels, i, ny, nx, use, True)
-    pz, py, px = mapped(A, qz, qy, qx, PLANAR)
-    w = counts(fixed_mask, moving_mask, i, pz, py, px, mz, my, mx, use, FIXED_MASK, MOVING_MASK)
+    fixed, moving, u, A, fixed_mask, moving_mask = of_pair(
+        pair, fixed, moving, u, A, fixed_mask, moving_mask, voxels, others
+    )
+    gradient += 3 * pair.to(tl.int64) * voxels
+    partials += 2 * pair * programs
+    scale, shift = tl.load(alike + 2 * pair), tl.load(alike + 2 * pair + 1)
+    pz, py, px, w = arrived(
+        u, A, fixed_mask, moving_mask, voxels, i, ny, nx, mz, my, mx, use, FIXED_MASK, MOVING_MASK, PLANAR
+    )
     f = tl.load(fixed + i, mask=use, other=0).to(tl.float32)
     if GRADIENT:
         m, dz, dy, dx = slope_at(moving, pz, py, px, mz, my, mx, use)
@@ -90,7 +101,7 @@ def squared_difference(
     tl.store(partials + programs + program, tl.sum(w.to(tl.float64), 0))
 
 
-@two
+@paired(reference.mse, fits)
 def mse(
     fixed: Tensor,
     moving: Tensor,
@@ -100,51 +111,29 @@ def mse(
     gradient: Tensor | None = None,
     fixed_mask: Tensor | None = None,
     moving_mask: Tensor | None = None,
-    alike: tuple[float, float] = (1.0, 0.0),
+    alike: Any = (1.0, 0.0),
     symmetric: bool = False,
     demons: float | None = None,
     lengths: tuple[float, float, float] = (1.0, 1.0, 1.0),
 ) -> Tensor:
     """See Ops."""
-    if not takes_metric(fixed, moving, displacement, gradient):
-        return held(reference.mse)(
-            fixed,
-            moving,
-            displacement,
-            matrix,
-            gradient=gradient,
-            fixed_mask=fixed_mask,
-            moving_mask=moving_mask,
-            alike=alike,
-            symmetric=symmetric,
-            demons=demons,
-            lengths=lengths,
-        )
-    fixed, moving = plain(fixed), plain(moving)
-    width = block(fixed.device, fixed.numel())
-    programs = triton.cdiv(fixed.numel(), width)
-    partials = Partials(fixed.device, 2, programs)
+    problem = Problem(fixed, moving, displacement, matrix, gradient, fixed_mask, moving_mask)
+    width = block(problem.device, problem.voxels)
+    programs = triton.cdiv(problem.voxels, width)
+    partials = Partials(problem.device, 2, programs, problem.pairs)
     squared_difference.launch(
-        (programs,),
-        fixed,
-        moving,
-        plain(displacement),
-        matrix_on(fixed.device, matrix),
-        mask_or(fixed_mask, fixed),
-        mask_or(moving_mask, moving),
-        displacement if gradient is None else gradient,
+        (programs, problem.pairs),
+        *problem.pointers,
+        problem.output,
         partials.table,
-        *alike,
+        pair_numbers(problem.device, problem.pairs, alike),
         demons or 0.0,
         *lengths,
-        *fixed.shape,
-        *moving.shape,
+        *problem.shapes,
         GRADIENT=gradient is not None,
         SYMMETRIC=symmetric,
         DEMONS=demons is not None,
-        FIXED_MASK=fixed_mask is not None,
-        MOVING_MASK=moving_mask is not None,
-        PLANAR=fixed.shape[0] == 1 and moving.shape[0] == 1,
+        **problem.flags,
         BLOCK=width,
     )
     return partials.combined()

@@ -135,6 +135,40 @@ def counts(
 
 
 @triton.jit
+def of_pair(pair, fixed, moving, u, A, fixed_mask, moving_mask, voxels, others, CHANNELS: tl.constexpr = 1):
+    """Where the images, the displacement, the matrix and the masks of a pair begin."""
+    far = pair.to(tl.int64)
+    image, other = far * voxels, far * others
+    fixed, moving = fixed + image * CHANNELS, moving + other * CHANNELS
+    return fixed, moving, u + 3 * image, A + 12 * far, fixed_mask + image, moving_mask + other
+
+
+@triton.jit
+def arrived(
+    u,
+    A,
+    fixed_mask,
+    moving_mask,
+    voxels,
+    i,
+    ny,
+    nx,
+    mz,
+    my,
+    mx,
+    use,
+    FIXED_MASK: tl.constexpr,
+    MOVING_MASK: tl.constexpr,
+    PLANAR: tl.constexpr,
+):
+    """p = A (x + u(x)) of the voxel number i, and whether the voxel counts: the frame of every metric."""
+    qz, qy, qx = moved_voxel(u, voxels, i, ny, nx, use, True)
+    pz, py, px = mapped(A, qz, qy, qx, PLANAR)
+    w = counts(fixed_mask, moving_mask, i, pz, py, px, mz, my, mx, use, FIXED_MASK, MOVING_MASK)
+    return pz, py, px, w
+
+
+@triton.jit
 def difference(image, i, at, n, stride, use, STRIDE: tl.constexpr = 1):
     """Central difference of an image along one axis at voxel i, one-sided at the border."""
     low, high = tl.maximum(at - 1, 0), tl.minimum(at + 1, n - 1)

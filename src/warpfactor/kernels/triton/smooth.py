@@ -12,17 +12,18 @@ import triton.language as tl
 from torch import Tensor
 
 from warpfactor.kernels import reference
+from warpfactor.kernels.pairs import Each, paired
 from warpfactor.kernels.taps import gaussian_kernel, gaussian_kernels
 from warpfactor.kernels.triton import slabs
 from warpfactor.kernels.triton.kernel import declared
-from warpfactor.kernels.triton.launch import block, numbers_on, takes
+from warpfactor.kernels.triton.launch import block, numbers_on, takes_pairs
 from warpfactor.kernels.triton.points import voxel
 
 MEAN = "mean"  # a boundary beside "nearest" and "zero": the mean is over the voxels that exist
 
 
 @declared(
-    "3 *fp32 8 i32",
+    "3 *fp32 10 i32",
     {
         "x": {"AXIS": 2, "BOUNDARY": "nearest", "BLOCK": 256},
         "y": {"AXIS": 1, "BOUNDARY": "nearest", "BLOCK": 256},
@@ -37,6 +38,8 @@ def filter_axis(
     target,
     taps,
     radius,
+    components,
+    apart,
     start,
     stop,
     depth,
@@ -48,8 +51,12 @@ def filter_axis(
     BOUNDARY: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """target(i) = sum over k of taps[k + radius] source(i + k) along an axis, for the planes from start up to stop."""
+    """target(i) = sum over k of taps[k + radius] source(i + k) along an axis, for the planes from start up to stop.
+
+    The taps of two pairs of `components` components each lie so far `apart`; 0 if they are the same.
+    """
     component = tl.program_id(1).to(tl.int64)
+    taps += tl.program_id(1) // components * apart
     plane = ny * nx
     i = start * plane + tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     use = i < stop * plane
@@ -97,44 +104,54 @@ class AxisPass:
         return slabs.Reach(self.radius, self.radius) if self.axis == 0 else slabs.Reach()
 
 
-@torch.no_grad()
+def _fits(field: Tensor, *_: Any, **__: Any) -> bool:
+    return takes_pairs(field)
+
+
+@paired(reference.smooth_gaussian, _fits)
 def smooth_gaussian(
     field: Tensor,
-    sigma: Sequence[float],
+    sigma: Sequence[Any],
     *,
     boundary: Any = "nearest",
     truncate: float = 3.0,
     tail: tuple[float, float] = (0.0, 1.0),
 ) -> Tensor:
     """See Ops."""
-    if not takes(field) or not field.is_contiguous():
-        return reference.smooth_gaussian(field, sigma, boundary=boundary, truncate=truncate, tail=tail)
-    taps = {a: tuple(gaussian_kernel(sigma[a], truncate, tail)) for a in _axes(field, sigma)}
-    return _filtered(field, {a: numbers_on(field.device, line) for a, line in taps.items()}, boundary)
+
+    def taps(sigmas: Any) -> Tensor:
+        every = sigmas if isinstance(sigmas, Each) else (sigmas,)
+        return _lines(field.device, [gaussian_kernel(each, truncate, tail) for each in every])
+
+    return _filtered(field, {axis: taps(sigma[axis]) for axis in _axes(field, sigma)}, boundary)
 
 
-@torch.no_grad()
+@paired(reference.smooth_share, _fits)
 def smooth_share(
-    field: Tensor, sigma: Sequence[float], share: Tensor, *, boundary: Any = "nearest", truncate: float = 3.0
+    field: Tensor, sigma: Sequence[Any], share: Tensor, *, boundary: Any = "nearest", truncate: float = 3.0
 ) -> Tensor:
     """See DeviceOps."""
-    if not takes(field) or not field.is_contiguous():
-        return reference.smooth_share(field, sigma, share, boundary=boundary, truncate=truncate)
     lines = gaussian_kernels(sigma, share, truncate)
-    return _filtered(field, {a: lines[a].float() for a in _axes(field, sigma)}, boundary)
+    return _filtered(field, {axis: lines[axis].float() for axis in _axes(field, sigma)}, boundary)
 
 
-def _axes(field: Tensor, sigma: Sequence[float]) -> list[int]:
+def _axes(field: Tensor, sigma: Sequence[Any]) -> list[int]:
     """The axes along which there is something to smooth, in the order of the passes."""
-    return [axis for axis in (2, 1, 0) if sigma[axis] > 0 and field.shape[axis + 1] > 1]
+    return [axis for axis in (2, 1, 0) if sigma[axis] > 0 and field.shape[axis + 2] > 1]
 
 
-@torch.no_grad()
+def _lines(device: torch.device, taps: list[list[float]]) -> Tensor:
+    """(N, taps) on the device; lines shorter than the longest have zeros at both ends."""
+    longest = max(len(line) for line in taps)
+    ends = ([0.0] * ((longest - len(line)) // 2) for line in taps)
+    padded = tuple(tap for end, line in zip(ends, taps, strict=True) for tap in (*end, *line, *end))
+    return numbers_on(device, padded).reshape(len(taps), longest)
+
+
+@paired(reference.smooth_box, _fits)
 def smooth_box(field: Tensor, radius: Sequence[int]) -> Tensor:
     """See Ops."""
-    if not takes(field) or not field.is_contiguous():
-        return reference.smooth_box(field, radius)
-    taps = {a: numbers_on(field.device, (1.0,) * (2 * radius[a] + 1)) for a in _axes(field, radius)}
+    taps = {a: numbers_on(field.device, (1.0,) * (2 * radius[a] + 1))[None] for a in _axes(field, radius)}
     return _filtered(field, taps, MEAN)
 
 
@@ -150,19 +167,25 @@ def _filtered(field: Tensor, taps: dict[int, Tensor], boundary: str) -> Tensor:
 
     What a plane of the field was is no longer needed when it is written: the first pass is as far ahead as the last
     one looks. A single pass could not write where it reads, so it reads a copy.
+
+    Args:
+        field: (B, C, D, H, W).
+        taps: by axis, (1, N) for all pairs or (B, N).
     """
     if not taps:
         return field
-    passes, lines = [AxisPass(axis, len(line) // 2) for axis, line in taps.items()], list(taps.values())
+    passes, lines = [AxisPass(axis, line.shape[1] // 2) for axis, line in taps.items()], list(taps.values())
     if len(passes) == 1:
-        passes, lines = [AxisPass(2, 0), *passes], [numbers_on(field.device, (1.0,)), *lines]
-    chain = filter_chain(field.shape, passes)
-    if len(field) > 1 and chain.nbytes > slabs.BYTES:  # thin slabs, of which much would be halo
-        for component in field:
-            _filtered(component[None], taps, boundary)
+        passes, lines = [AxisPass(2, 0), *passes], [numbers_on(field.device, (1.0,))[None], *lines]
+    pairs, components, depth, *plane = field.shape
+    chain = filter_chain((components, depth, *plane), passes)
+    if components > 1 and chain.nbytes > slabs.BYTES:  # thin slabs, of which much would be halo
+        for number, own in enumerate(field):
+            lines_of = {axis: line[number : number + 1] if len(line) > 1 else line for axis, line in taps.items()}
+            for component in own:
+                _filtered(component[None, None], lines_of, boundary)
         return field
-    components, depth, *plane = field.shape
-    rings = [torch.empty((components, n, *plane), dtype=torch.float32, device=field.device) for n in chain.rings]
+    rings = [torch.empty((pairs, components, n, *plane), dtype=torch.float32, device=field.device) for n in chain.rings]
     tensors = [field, *rings, field]
     for turn in chain.turns():
         each, place = passes[turn.number], turn.number
@@ -173,23 +196,25 @@ def _filtered(field: Tensor, taps: dict[int, Tensor], boundary: str) -> Tensor:
 def launch_filter(
     source: Tensor, target: Tensor, taps: Tensor, turn: slabs.Turn, depth: int, *, axis: int, boundary: str
 ) -> None:
-    """Filter the planes of a turn from one (C, planes, H, W) field or ring to another."""
-    components, _, height, width = source.shape
+    """Filter the planes of a turn from one (B, C, planes, H, W) field or ring to another; see _filtered for `taps`."""
+    pairs, components, planes, height, width = source.shape
     span = (turn.stop - turn.start) * height * width
     size = block(source.device, span)
     filter_axis.launch(
-        (triton.cdiv(span, size), components),
+        (triton.cdiv(span, size), pairs * components),
         source,
         target,
         taps,
-        len(taps) // 2,
+        taps.shape[1] // 2,
+        components,
+        taps.shape[1] if len(taps) > 1 else 0,
         turn.start,
         turn.stop,
         depth,
         height,
         width,
-        source.shape[1],
-        target.shape[1],
+        planes,
+        target.shape[2],
         AXIS=axis,
         BOUNDARY=boundary,
         BLOCK=size,

@@ -60,5 +60,5 @@ def tally(values: Tensor, *, mask: Tensor | None = None, log_range: tuple[float,
         LOG=log_range is not None,
         BLOCK=width,
     )
-    count, nonpositive, total, squares, least, most = partials.waited(minima=(4,), maxima=(5,))
+    count, nonpositive, total, squares, least, most = partials.combined(minima=(4,), maxima=(5,))[0].tolist()
     return Tally(int(count), int(nonpositive), least, most, total, squares)

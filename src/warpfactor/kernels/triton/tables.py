@@ -20,17 +20,19 @@ def programs_for(device: torch.device, voxels: int, block: int) -> tuple[int, in
 
 
 def summed_tables(tables: Tensor) -> Tensor:
-    """Sum of (programs, columns) over the programs, in their order, in double precision."""
-    programs, columns = tables.shape
-    found = torch.empty(columns, dtype=torch.float64, device=tables.device)
+    """Sum of (pairs, programs, columns) over the programs, in their order, in double precision."""
+    pairs, programs, columns = tables.shape
+    found = torch.empty((pairs, columns), dtype=torch.float64, device=tables.device)
     width = 32 if tables.device.type != "cpu" else triton.next_power_of_2(columns)
-    sum_tables.launch((triton.cdiv(columns, width),), tables, found, programs, columns, ROWS=32, COLUMNS=width)
+    sum_tables.launch((triton.cdiv(columns, width), pairs), tables, found, programs, columns, ROWS=32, COLUMNS=width)
     return found
 
 
 @declared("*fp64 *fp64 2 i32", {"usual": {"ROWS": 32, "COLUMNS": 32}})
 def sum_tables(tables, found, programs, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """Column sums: each lane over every ROWS-th row, then a fixed tree."""
+    pair = tl.program_id(1)
+    tables, found = tables + pair.to(tl.int64) * programs * columns, found + pair * columns
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     row = tl.arange(0, ROWS)
     total = tl.zeros((ROWS, COLUMNS), tl.float64)

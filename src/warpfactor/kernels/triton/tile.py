@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import triton
@@ -10,13 +11,13 @@ import triton.language as tl
 from torch import Tensor
 
 from warpfactor.kernels import reference
-from warpfactor.kernels.held import held, two
 from warpfactor.kernels.numbers import larger
+from warpfactor.kernels.pairs import paired
 from warpfactor.kernels.triton import slabs
 from warpfactor.kernels.triton.descent import finished
 from warpfactor.kernels.triton.field import load_vector, store_vector
 from warpfactor.kernels.triton.kernel import declared
-from warpfactor.kernels.triton.launch import Partials, numbers, numbers_on, takes
+from warpfactor.kernels.triton.launch import Partials, numbers, numbers_on, takes_pairs
 from warpfactor.kernels.triton.lncc import CHUNK, advanced, plane_tiles
 from warpfactor.kernels.triton.smooth import launch_filter
 
@@ -82,7 +83,11 @@ def tile_step(
     TX: tl.constexpr,
 ):
     """v = -(H + λI)⁻¹ r g, H the mean of g gᵀ over the window, for the planes from start up to stop, λ and r given."""
-    damping, residual = tl.load(numbers), tl.load(numbers + 1)
+    far = tl.program_id(2).to(tl.int64)
+    held += 3 * far * planes * ny * nx
+    gradient += 3 * far * nz * ny * nx
+    partials += 2 * far * programs
+    damping, residual = tl.load(numbers + 2 * far), tl.load(numbers + 2 * far + 1)
     tiles = tl.cdiv(nx, TX)
     lane = tl.arange(0, TY * TX)
     y = tl.program_id(0) // tiles * TY + lane // TX
@@ -147,38 +152,40 @@ def tile_chain(shape: Sequence[int], size: Sequence[int]) -> slabs.PassChain:
     return slabs.PassChain(depth, (slabs.Reach(), reach), (12 * height * width,))
 
 
-@two
+def _fits(gradient: Tensor, *, size: Sequence[int], **_: Any) -> bool:
+    return takes_pairs(gradient) and max(size) <= DEEPEST
+
+
+@paired(reference.tile, _fits)
 def tile(
     gradient: Tensor,
     *,
     size: Sequence[int],
-    damping: float,
+    damping: Any,
     weights: Sequence[float],
-    residual: float = 1.0,
+    residual: Any = 1.0,
 ) -> Tensor:
     """See Ops; windows of more than 15 planes go to the reference."""
-    if not takes(gradient) or not gradient.is_contiguous() or max(size) > DEEPEST:
-        return held(reference.tile)(gradient, size=size, damping=damping, weights=weights, residual=residual)
-    device, (depth, height, width) = gradient.device, gradient.shape[1:]
+    device, pairs, (depth, height, width) = gradient.device, len(gradient), gradient.shape[2:]
     kz, ky, kx = size
     behind, ahead = kz // 2, (kz - 1) // 2
-    chain = tile_chain(gradient.shape[1:], size)
+    chain = tile_chain((depth, height, width), size)
     (length,) = chain.rings
-    copied = torch.empty((3, length, height, width), dtype=torch.float32, device=device)
+    copied = torch.empty((pairs, 3, length, height, width), dtype=torch.float32, device=device)
     tiles, (ty, tx) = plane_tiles(device, height, width)
     chunk = depth if device.type == "cpu" else CHUNK
     launches = list(chain.turns())
     programs = sum(tiles * triton.cdiv(t.stop - t.start, chunk) for t in launches if t.number == 1)
-    partials = Partials(device, 2, programs)
-    given = numbers(device, larger(damping, reference.descent.TINY), residual)
+    partials = Partials(device, 2, programs, pairs)
+    given = numbers(device, pairs, larger(damping, reference.descent.TINY), residual)
     first = 0
     for turn in launches:
         if turn.number == 0:
-            launch_filter(gradient, copied, numbers_on(device, (1.0,)), turn, depth, axis=2, boundary="nearest")
+            launch_filter(gradient, copied, numbers_on(device, (1.0,))[None], turn, depth, axis=2, boundary="nearest")
             continue
         rows = triton.cdiv(turn.stop - turn.start, chunk)
         tile_step.launch(
-            (tiles, rows),
+            (tiles, rows, pairs),
             copied,
             gradient,
             partials.table,

@@ -30,5 +30,5 @@ class Tile(Stateless):
         return True
 
     def step(self, gradient: Tensor, state: Any, *, damping: float, residual: float, units: Units, ops: Ops) -> Taken:
-        size = tuple(self.tile_size if n > 1 else 1 for n in gradient.shape[1:])
+        size = tuple(self.tile_size if n > 1 else 1 for n in gradient.shape[-3:])
         return Taken(*ops.tile(gradient, size=size, damping=damping, weights=units.weights, residual=residual))
