@@ -1,4 +1,4 @@
-"""The Triton backend in Triton's interpreter, in a process of its own: `python interpreted.py TASK` prints JSON.
+"""The Triton backend in Triton's interpreter, in a process of its own: `python interpreted.py TASK...` prints JSON.
 
 Triton decides at import whether it interprets, so the variable is set before anything else is imported.
 """
@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -32,6 +33,7 @@ from warpfactor.recipebook.table import RECIPES
 from warpfactor.scene.levels import Level
 from warpfactor.scene.prepare import make_scene
 from warpfactor.scene.scene import Scene
+from warpfactor.stages import device, level
 from warpfactor.stages.device import _begun, _Turns, run_level, run_together
 from warpfactor.stages.level import Carried, LevelSolver
 from warpfactor.stages.settings import Deformable
@@ -43,9 +45,10 @@ SHAPES = (((6, 5, 7), (5, 6, 8)), ((1, 9, 7), (1, 8, 9)))
 
 def checks() -> dict[str, list[dict[str, Any]]]:
     """Every problem of the device check, for a volume and a slice, with slabs of a few planes."""
-    slabs.BYTES, slabs.LEAST = 0, 3
     found: dict[str, list[dict[str, Any]]] = {}
-    for each in check_backend("triton", triton, CPU, shapes=SHAPES, timed_shape=None).checks:
+    with patch.multiple(slabs, BYTES=0, LEAST=3):
+        report = check_backend("triton", triton, CPU, shapes=SHAPES, timed_shape=None)
+    for each in report.checks:
         entry = {"shape": each.shapes[0], "images": each.images, "error": each.error, "trouble": each.trouble}
         found.setdefault(each.problem.title, []).append(entry)
     return found
@@ -114,7 +117,6 @@ def iterations() -> dict[str, dict[str, Any]]:
 
     Of a level that does not wait for the device, the launches of its turn; Adam waits.
     """
-    buffers.new_field = lambda shape, device="cpu", dtype=torch.float32: torch.empty(shape, dtype=dtype)
     seen: Counter[str] = Counter()
     original = Kernel.launch
 
@@ -122,22 +124,22 @@ def iterations() -> dict[str, dict[str, Any]]:
         seen[kernel.name] += 1
         original(kernel, *arguments, **constants)
 
-    Kernel.launch = launch  # type: ignore[method-assign, assignment]
     turn = _Turns._turn
 
     def counted(self: _Turns, **options: Any) -> None:
         seen.clear()
         turn(self, **options)
 
-    _Turns._turn = counted  # type: ignore[method-assign]
     found, scene = {}, _scene()
-    for name, settings in ITERATIONS.items():
-        with Held([side.data for side in scene.sides]) as held:
-            solver, warp, carried = _level(scene, settings)
-            seen.clear()
-            held.most = held.now
-            run_level(solver, warp, carried)
-        found[name] = {"launches": dict(seen), "bytes": held.most}
+    fields = patch.object(buffers, "new_field", lambda shape, device="cpu", dtype=torch.float32: torch.empty(shape))
+    with fields, patch.object(Kernel, "launch", launch), patch.object(_Turns, "_turn", counted):
+        for name, settings in ITERATIONS.items():
+            with Held([side.data for side in scene.sides]) as held:
+                solver, warp, carried = _level(scene, settings)
+                seen.clear()
+                held.most = held.now
+                run_level(solver, warp, carried)
+            found[name] = {"launches": dict(seen), "bytes": held.most}
     return found
 
 
@@ -188,39 +190,34 @@ def _scene(shape: tuple[int, int, int] = LEVEL, seed: int = 0) -> Scene:
 def _level(scene: Scene, settings: Deformable) -> tuple[LevelSolver, torch.Tensor, Carried]:
     """A solver of one iteration on the Triton backend, its warp and what it carries."""
     ops = kernels.select("cpu", "triton")
-    level = Level(0, 1.0, 1, True, scene)
     warp = buffers.new_field((3, *LEVEL)).zero_()
-    solver = LevelSolver(level, MATRIX, settings, ops)
+    solver = LevelSolver(Level(0, 1.0, 1, True, scene), MATRIX, settings, ops)
     return solver, warp, Carried(state=settings.optimizer.init(warp))
 
 
-_DEFAULT = replace(RECIPES["default"].deformable, metric=LNCC(3, symmetric=True), sigma_grad=1.0, agreement=0.01)
+# The interpreter takes as long for a tap as for a voxel: narrow Gaussians.
+_NARROW = {"sigma_grad": 0.6, "sigma_warp": 0.4, "tail": (0.0, 1.0)}
+_DEFAULT = replace(RECIPES["default"].deformable, metric=LNCC(3, symmetric=True), agreement=0.01, **_NARROW)
 _EAGER = Trust(initial=0.5, floor=0.1, increase=8, copy_finest=False)
-UNWAITED = {
-    "undone from a copy": (replace(_DEFAULT, damping=_EAGER, step=1.5), False),
-    "looked at before": (replace(_DEFAULT, damping=_EAGER, step=1.5), True),
-    "paper": (replace(RECIPES["paper"].deformable, metric=LNCC(3, exact=False)), True),
-    "mi": (replace(_DEFAULT, metric=MI(), agreement=0.0), True),
+_PAPER = replace(RECIPES["paper"].deformable, metric=LNCC(3, exact=False))
+UNWAITED = {  # settings, whether the level is the finest, and its iterations
+    "undone from a copy": (replace(_DEFAULT, damping=_EAGER, step=1.5), False, 3),
+    "paper": (_PAPER, True, 2),
 }
-
-
+TOGETHER = {
+    "looked at before": (replace(_DEFAULT, damping=_EAGER, step=1.5), True, 3),
+    "mi": (replace(_DEFAULT, metric=MI(), agreement=0.0), True, 2),
+}
 SMALL = (1, 16, 17)
 
 
 def unwaited() -> dict[str, dict[str, Any]]:
-    """A level that waits for its device and one that does not: how they differ, and what the turns of that one do.
-
-    The second one also together with another pair: whether both are as if alone, and with as many launches.
-    """
-    pair, found = (_scene(SMALL), _scene(SMALL, seed=1)), {}
-    for name, (settings, finest) in UNWAITED.items():
-        theirs, *rest = _run(LevelSolver.run, pair[0], settings, finest)
+    """A level that waits for its device and one that does not: how they differ, and what the turns of that one do."""
+    scene, found = _scene(SMALL), {}
+    for name, case in UNWAITED.items():
+        theirs, *rest = _run(LevelSolver.run, scene, *case)
         with Turns() as seen:
-            ours, *others = _run(run_level, pair[0], settings, finest)
-        with Turns() as shared:
-            together = _both(pair, settings, finest)
-        second = _run(run_level, pair[1], settings, finest)
-        alone = ((ours, *others), second)
+            ours, *others = _run(run_level, scene, *case)
         found[name] = {
             "moved": float(theirs.abs().max()),
             "apart": float((theirs - ours).abs().max()),
@@ -228,29 +225,44 @@ def unwaited() -> dict[str, dict[str, Any]]:
             "rejected": sum(not accepted for _, accepted in others[1]),
             "turns": len(seen.turns),
             "kinds": sum(turn not in seen.turns[:number] for number, turn in enumerate(seen.turns)),
-            "reads": seen.reads + shared.reads,
-            "alike": all(torch.equal(a[0], b[0]) and a[1:] == b[1:] for a, b in zip(together, alone, strict=True)),
-            "differ": float((ours - second[0]).abs().max()),
-            "launches": [max(map(len, each.turns)) for each in (seen, shared)],
+            "reads": seen.reads,
         }
     return found
 
 
-def _solver(scene: Scene, settings: Deformable, finest: bool, events: list[Any]) -> LevelSolver:
-    return LevelSolver(Level(0, 1.0, 6, finest, scene), MATRIX, settings, triton, events.append)
+def together() -> dict[str, dict[str, Any]]:
+    """Two pairs that are run together: whether both are as if alone, and with as many launches."""
+    pair, found = (_scene(SMALL), _scene(SMALL, seed=1)), {}
+    for name, case in TOGETHER.items():
+        with Turns() as seen:
+            alone = [_run(run_level, scene, *case) for scene in pair]
+        with Turns() as shared:
+            both = _both(pair, *case)
+        found[name] = {
+            "alike": all(torch.equal(a[0], b[0]) and a[1:] == b[1:] for a, b in zip(both, alone, strict=True)),
+            "differ": float((alone[0][0] - alone[1][0]).abs().max()),
+            "moved": float(alone[0][0].abs().max()),
+            "launches": [max(map(len, each.turns)) for each in (seen, shared)],
+            "reads": seen.reads + shared.reads,
+        }
+    return found
 
 
-def _run(run: Callable[..., Any], scene: Scene, settings: Deformable, finest: bool) -> tuple[Any, ...]:
+def _solver(scene: Scene, settings: Deformable, finest: bool, iterations: int, events: list[Any]) -> LevelSolver:
+    return LevelSolver(Level(0, 1.0, iterations, finest, scene), MATRIX, settings, triton, events.append)
+
+
+def _run(run: Callable[..., Any], scene: Scene, *case: Any) -> tuple[Any, ...]:
     """Warp, ending and what was reported of a level."""
     events: list[Any] = []
-    warp, ending = run(_solver(scene, settings, finest, events), torch.zeros((3, *SMALL)), Carried())
+    warp, ending = run(_solver(scene, *case, events), torch.zeros((3, *SMALL)), Carried())
     return warp, ending.value, [(event.number, event.accepted) for event in events]
 
 
-def _both(scenes: tuple[Scene, Scene], settings: Deformable, finest: bool) -> list[tuple[Any, ...]]:
+def _both(scenes: tuple[Scene, Scene], *case: Any) -> list[tuple[Any, ...]]:
     """The same of two pairs that are run together."""
     events: tuple[list[Any], list[Any]] = ([], [])
-    solvers = [_solver(scene, settings, finest, told) for scene, told in zip(scenes, events, strict=True)]
+    solvers = [_solver(scene, *case, told) for scene, told in zip(scenes, events, strict=True)]
     tasks = [_begun(solver, torch.zeros((3, *SMALL)), Carried()) for solver in solvers]
     found: Any = run_together([task for task in tasks if task is not None])
     return [
@@ -287,8 +299,9 @@ class Turns:
 
         def read(original: Any) -> Any:
             def counted(tensor: torch.Tensor, *arguments: Any) -> Any:
-                caller = sys._getframe(1).f_globals["__name__"]
-                ours = not caller.startswith("triton.") and tensor.shape[-2:] != MATRIX.shape
+                caller = sys._getframe(1)
+                of_host = caller.f_code.co_name == "matrix_on"  # the matrix is there
+                ours = not caller.f_globals["__name__"].startswith("triton.") and not of_host
                 self.reads += self.within and ours
                 return original(tensor, *arguments)
 
@@ -308,10 +321,12 @@ TASKS: dict[str, Callable[[], Any]] = {
     "registrations": registrations,
     "iterations": iterations,
     "unwaited": unwaited,
+    "together": together,
 }
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")  # NumPy's, of lanes that are masked afterwards
     torch.set_num_threads(1)
     kernels.add_backend(replace(kernels.BACKENDS["triton"], devices=("cpu",)))
-    print(json.dumps(TASKS[sys.argv[1]]()))
+    with patch.object(device, "CHECK_EVERY", 2), patch.object(level, "CHECK_EVERY", 2):  # turns take long
+        print(json.dumps({name: TASKS[name]() for name in sys.argv[1:] or TASKS}))

@@ -17,27 +17,19 @@ pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reas
 SCRIPT = Path(__file__).parents[1] / "helpers" / "interpreted.py"
 
 
-def interpreted(task):
-    """What the task of tests/helpers/interpreted.py found."""
-    done = subprocess.run([sys.executable, str(SCRIPT), task], capture_output=True, text=True)
+@pytest.fixture(scope="module")
+def interpreted():
+    """What the tasks of tests/helpers/interpreted.py found."""
+    done = subprocess.run([sys.executable, str(SCRIPT)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout)
 
 
-@pytest.fixture(scope="module")
-def checks():
-    return interpreted("checks")
-
-
 @pytest.mark.parametrize("title", [each.title for each in PROBLEMS])
-def test_every_operation_agrees_with_the_reference(checks, title):
-    assert len(checks[title]) >= 2
-    assert [each for each in checks[title] if not each["error"] <= 1] == []
-
-
-@pytest.fixture(scope="module")
-def registrations():
-    return interpreted("registrations")
+def test_every_operation_agrees_with_the_reference(interpreted, title):
+    found = interpreted["checks"][title]
+    assert len(found) >= 2
+    assert [each for each in found if not each["error"] <= 1] == []
 
 
 # In voxels, millimetres and units of the cost. Most differ by a millionth; where a step divides by the square of a
@@ -47,61 +39,51 @@ RUNS = ["lncc, root", "lncc of the paper, pointwise", "lncc, tile", "mse, demons
 
 
 @pytest.mark.parametrize("run", [*RUNS, "default"])
-def test_whole_registrations_agree_with_those_on_the_reference(registrations, run):
-    found = registrations[run]
+def test_whole_registrations_agree_with_those_on_the_reference(interpreted, run):
+    found = interpreted["registrations"][run]
     assert found["moved"] > 0.05
     assert {name: found[name] for name, most in APART.items() if not found[name] <= most} == {}
 
 
-@pytest.fixture(scope="module")
-def iterations():
-    return interpreted("iterations")
-
-
-def test_an_iteration_launches_what_the_model_of_its_traffic_lists(iterations):
+def test_an_iteration_launches_what_the_model_of_its_traffic_lists(interpreted):
     from warpfactor.bench.gpu.traffic import iteration
 
     small = {"combine", "sum_tables", "mi_ratios", "lengths"}  # over tables, or once a level
-    for name, seen in iterations.items():
+    for name, seen in interpreted["iterations"].items():
         metric, _, step = name.partition(", ")
         listed = Counter(each.kernel.name for each in iteration(metric, step))
         assert {kernel: count for kernel, count in seen["launches"].items() if kernel not in small} == listed, name
 
 
 @pytest.mark.parametrize("name", ["lncc, root, pointwise", "mse, tile", "mi, adam"])
-def test_a_level_holds_what_the_model_of_its_memory_says(iterations, name):
+def test_a_level_holds_what_the_model_of_its_memory_says(interpreted, name):
     from warpfactor.bench.gpu.memory import IMAGES, level_bytes
 
     shape = (18, 16, 17)
     metric, _, step = name.partition(", ")
     model = level_bytes(shape, metric, step) - IMAGES * math.prod(shape)
-    assert (
-        model <= iterations[name]["bytes"] <= model + 2000
-    )  # taps, sums, matrices; what the device decides by (1,408 at most)
+    # Besides: taps, sums, matrices; what the device decides by (1,408 at most).
+    assert model <= interpreted["iterations"][name]["bytes"] <= model + 2000
 
 
-@pytest.fixture(scope="module")
-def unwaited():
-    return interpreted("unwaited")
-
-
-@pytest.mark.parametrize("name", ["undone from a copy", "looked at before", "paper", "mi"])
-def test_a_level_that_does_not_wait_for_the_device_finds_the_same_without_a_read(unwaited, name):
-    found = unwaited[name]
+@pytest.mark.parametrize("name", ["undone from a copy", "paper"])
+def test_a_level_that_does_not_wait_for_the_device_finds_the_same_without_a_read(interpreted, name):
+    found = interpreted["unwaited"][name]
     assert found["same"]
     assert found["moved"] > 0.05
     assert found["apart"] <= 1e-5  # voxels; taps and the volume's rate are rounded otherwise
     assert found["reads"] == 0
     assert found["kinds"] <= 2  # of turns, by their launches with their numbers: some compare the halves of the force
-    assert found["turns"] >= 6
+    assert found["turns"] >= 2
     assert (found["rejected"] > 0) == (name == "undone from a copy")
 
 
-@pytest.mark.parametrize("name", ["undone from a copy", "looked at before", "paper", "mi"])
-def test_pairs_that_are_run_together_are_as_if_alone_with_as_many_launches(unwaited, name):
-    found = unwaited[name]
+@pytest.mark.parametrize("name", ["looked at before", "mi"])
+def test_pairs_that_run_together_are_as_if_alone_with_as_many_launches(interpreted, name):
+    found = interpreted["together"][name]
     assert found["alike"]
-    assert found["differ"] > 0.01  # the two pairs, in voxels
+    assert found["reads"] == 0
+    assert min(found["moved"], found["differ"]) > 0.05  # voxels
     alone, together = found["launches"]
     assert alone == together > 10
 

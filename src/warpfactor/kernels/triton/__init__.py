@@ -9,7 +9,7 @@ What goes to the PyTorch reference, on the same device:
 
 | operation | when |
 |---|---|
-| `sample_labels`, `percentiles`, `mind_channels` | always: once a level, or once a run |
+| `sample_labels`, `percentiles` | always: once a level, or once a run |
 | `sample`, `sample_gradient` | images of whole numbers or double precision |
 | `lncc` | windows of more than 15 voxels |
 | `mi` | more than 64 bins |
@@ -21,7 +21,7 @@ What goes to the PyTorch reference, on the same device:
 import sys
 
 from warpfactor.kernels.held import Unwaited
-from warpfactor.kernels.reference import mind_channels, percentiles, sample_labels
+from warpfactor.kernels.reference import percentiles, sample_labels
 from warpfactor.kernels.triton.descent import adam, descend, norms
 from warpfactor.kernels.triton.distortion import distortion
 from warpfactor.kernels.triton.field import compose, jacobian_determinant, resize, round_trip, take
@@ -30,6 +30,7 @@ from warpfactor.kernels.triton.linear import affine_gradient, affine_moments
 from warpfactor.kernels.triton.lncc import lncc, lncc_plans, lncc_slabs
 from warpfactor.kernels.triton.mi import mi
 from warpfactor.kernels.triton.mind import mind
+from warpfactor.kernels.triton.mind_channels import mind_channels
 from warpfactor.kernels.triton.mse import mse
 from warpfactor.kernels.triton.sample import sample, sample_gradient
 from warpfactor.kernels.triton.shrink import shrink

@@ -10,6 +10,7 @@ from warpfactor.kernels.triton.linear import gradient_products, image_products
 from warpfactor.kernels.triton.lncc import lncc_force, lncc_maps, lncc_warp
 from warpfactor.kernels.triton.mi import mi_force, mi_ratios, mi_votes
 from warpfactor.kernels.triton.mind import channel_difference
+from warpfactor.kernels.triton.mind_channels import distance_channels, distance_sums, point_distance
 from warpfactor.kernels.triton.mse import squared_difference
 from warpfactor.kernels.triton.sample import sample_points, sample_slopes
 from warpfactor.kernels.triton.smooth import filter_axis
@@ -28,6 +29,9 @@ KERNELS: tuple[Kernel, ...] = (
     mi_ratios,
     mi_force,
     channel_difference,
+    point_distance,
+    distance_sums,
+    distance_channels,
     image_products,
     gradient_products,
     lengths,
