@@ -41,11 +41,11 @@ def shared(values: Sequence[Any]) -> Any:
 
 
 def picked(value: Any, number: int) -> Any:
-    """What a pair has of an argument."""
+    """What a pair has of an argument: a tensor's part, its own of Each, also in a list, and everything else whole."""
     if isinstance(value, (Tensor, Each)):
         return value[number]
-    if isinstance(value, (list, tuple)):
-        return type(value)(picked(each, number) for each in value)
+    if isinstance(value, list) and any(isinstance(each, Each) for each in value):
+        return [each[number] if isinstance(each, Each) else each for each in value]
     return value
 
 

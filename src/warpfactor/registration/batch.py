@@ -109,7 +109,7 @@ def _waves(
     """What is in flight: all calls, as threads become free, or so many at a time that are a company."""
     if backend is None:
         return [[(call, None) for call in calls]]
-    waves = []
+    waves: list[list[tuple[dict[str, Any], Company | None]]] = []
     for first in range(0, len(calls), workers):
         wave = calls[first : first + workers]
         company = Company(len(wave))

@@ -87,7 +87,7 @@ def agree_on_device(force: Tensor, weights: Sequence[float], sigma: Sequence[Any
 
 def _parts(force: Tensor) -> list[Tensor]:
     """The blocks of a force, (3, d, h, w) each, or of the forces of several pairs."""
-    return [force[(..., *block)] for block in blocks_of(force.shape[-3:])]
+    return [force[..., z, y, x] for z, y, x in blocks_of(force.shape[-3:])]
 
 
 def _products(parts: Sequence[Tensor], weights: Sequence[float], sigma: Sequence[Any], ops: Any) -> Tensor:

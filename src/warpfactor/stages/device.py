@@ -360,8 +360,8 @@ class _Turns:
         taken = settings.optimizer.step(
             force, None, damping=state.damping * lead.damping_unit, residual=point.residual, units=units, ops=lead.ops
         )
-        scale = settings.optimizer.scale(settings.step * units.length, taken.longest)
-        scale = scale if isinstance(scale, Tensor) else torch.full_like(cast(Tensor, taken.longest), scale)
+        scale: Any = settings.optimizer.scale(settings.step * units.length, taken.longest)
+        scale = scale + 0 * taken.longest  # as a number of the device, if the step needs no scale of its own
         length = scale * taken.longest / units.length
         share = 1.0 if settings.smoothing == "full" else smaller(length / settings.step, 1.0)
         lead._advance(walk.warp, walk.other, scale, share)

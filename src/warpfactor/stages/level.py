@@ -347,7 +347,8 @@ class LevelSolver:
         first, last = ranges[axis]
         ranges[axis] = max(first, 1), min(last, volume.shape[axis - 3] - 1)
         ends = [(a + ahead, max(a, b) + ahead) if k == axis else (a, b) for k, (a, b) in enumerate(ranges)]
-        return volume[(..., *(slice(a, b) for a, b in ends))]
+        z, y, x = (slice(a, b) for a, b in ends)
+        return volume[..., z, y, x]
 
     def _smooth_warp(self, warp: Tensor, share: Any) -> None:
         sigma = self.widened * self.settings.sigma_warp

@@ -104,7 +104,7 @@ class BothWays:
         self._matrices = self.middle.matrices(self.scene)
         self._views = [self.scene.swapped(), self.scene]  # what is known of each image moving over the other
         self._waits = True  # for the device
-        self._movable = False  # whether the term can do without; known once it has been asked
+        self._movable = True  # whether the term can do without it; known once it has been asked
 
     def linearize(self, displacements: Pair, gradients: Pair | None = None) -> Linearization:
         """See PreparedBetween.linearize."""

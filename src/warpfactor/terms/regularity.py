@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -64,7 +64,7 @@ class _Held:
             gradient.zero_()
         count = displacement[0].numel()
         cost: Any = self.term.total(displacement, gradient) / count
-        return Linearization(cost, cost, torch.full_like(cost, count))
+        return Linearization(cost, cost, cast(float, torch.full_like(cost, count)))
 
     def with_ops(self, ops: Ops) -> _Held:
         """See Movable.with_ops."""

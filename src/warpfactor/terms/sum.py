@@ -99,7 +99,8 @@ class _Weighing:
 
     def check(self, number: int, point: Linearization) -> None:
         """InputError if a term after the first has nothing to go by; on the device, `total` says so."""
-        if number > 0 and not isinstance(point.count, Tensor) and point.count == 0:
+        count: Any = point.count
+        if number > 0 and not isinstance(count, Tensor) and count == 0:
             raise InputError(
                 f"The term {self.names[number]} has nothing to go by, as its images do not overlap where they "
                 "count; check their headers and masks, or leave it out."

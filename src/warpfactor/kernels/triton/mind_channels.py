@@ -1,7 +1,7 @@
 """Self-similarity channels of an image: distances of patches, their mean, and what a channel has of both.
 
-The distances of all channels lie in memory while they are smoothed, 48 bytes a voxel, as in the reference; the mean over
-the image, below which no spread goes, stays on the device.
+The distances of all channels lie in memory while they are smoothed, 48 bytes a voxel, as in the reference. Their mean
+over the image, by which the least spread is measured, stays on the device.
 """
 
 from __future__ import annotations
