@@ -126,7 +126,7 @@ class Opened:
             masks: of the coarse images, for parts that turned out to be missing; None where nothing did.
             across: whether the contrasts differ.
         """
-        settings = self.full_recipe.for_contrasts(same=not across).deformable
+        settings = self.full_recipe.for_contrasts(same=not across).for_motion(broad=False).deformable
         assert settings is not None and self.plan.slab_planes is not None
         sides = [
             stored_side(image, _both(given, found, image.grid))

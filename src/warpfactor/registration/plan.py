@@ -201,6 +201,7 @@ def _plan(allowed: int, parts: dict[str, float], images: str, warp: str, planes:
 
 def without_finest(recipe: Recipe) -> Recipe:
     """The recipe for images at half their resolution: all levels but the finest."""
+    recipe = recipe.for_motion(broad=False)  # the finest level would tell, and it is not among them
     changed = {
         name: None
         if stage is None

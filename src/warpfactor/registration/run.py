@@ -17,7 +17,7 @@ import torch
 from warpfactor import kernels
 from warpfactor.checks.device.record import unverified
 from warpfactor.errors import InputError
-from warpfactor.geometry.grid import Grid
+from warpfactor.geometry.grid import Grid, Matrix
 from warpfactor.memory import memory_errors
 from warpfactor.ranks.crew import Ranks
 from warpfactor.ranks.work import check_backend, check_shared
@@ -52,7 +52,7 @@ from warpfactor.show.wording import warn_of
 from warpfactor.stages.contrasts import same_contrast
 from warpfactor.stages.deform import check_given, run_deformable, treats_alike, working_grid
 from warpfactor.stages.found import Found
-from warpfactor.stages.stage import Progress
+from warpfactor.stages.stage import Ending, Progress
 from warpfactor.terms import Weighted
 
 _log = logging.getLogger(__name__)
@@ -327,22 +327,15 @@ def _run_stages(scene: Scene, recipe: Recipe, start: Initial, led: _Led, run: Ru
         recipe = recipe.for_contrasts(same=same)
         run.clock.lap("contrasts")
     if recipe.deformable is not None and not run.stopped:
-        if run.crew is None:
-            warped = run_deformable(
-                scene,
-                recipe.deformable,
-                ops=run.ops,
-                affine=aligned.matrix,
-                start=start.displacement,
-                guides=led.guides,
-                metric_weight=led.metric_weight,
-                watch=run.watch(),
-            )
-        else:
-            _check_shared(recipe, start, led, scene.fixed.grid, run.backend)
-            warped = run.crew.run(scene, recipe.deformable, ops=run.ops, affine=aligned.matrix, watch=run.watch())
+        if recipe.broad is None:
+            recipe = recipe.for_motion(broad=False)
+        warped = _warped(scene, recipe, aligned.matrix, start, led, run)
+        if recipe.broad is not None:
+            broad = warped.stage.ending is Ending.BROAD
+            recipe = recipe.for_motion(broad=broad)
+            if broad and not run.stopped:
+                warped = _warped(scene, recipe, aligned.matrix, start, led, run)
         displacement, stages = warped.displacement, (*stages, warped.stage)
-        run.log_stage(warped.stage)
         run.clock.lap("deformable")
     return StageResults(
         recipe=recipe,
@@ -358,10 +351,31 @@ def _run_stages(scene: Scene, recipe: Recipe, start: Initial, led: _Led, run: Ru
     )
 
 
+def _warped(scene: Scene, recipe: Recipe, matrix: Matrix, start: Initial, led: _Led, run: RunContext) -> Found:
+    """What the deformable stage finds."""
+    assert recipe.deformable is not None
+    if run.crew is None:
+        found = run_deformable(
+            scene,
+            recipe.deformable,
+            ops=run.ops,
+            affine=matrix,
+            start=start.displacement,
+            guides=led.guides,
+            metric_weight=led.metric_weight,
+            watch=run.watch(),
+        )
+    else:
+        _check_shared(recipe, start, led, scene.fixed.grid, run.backend)
+        found = run.crew.run(scene, recipe.deformable, ops=run.ops, affine=matrix, watch=run.watch())
+    run.log_stage(found.stage)
+    return found
+
+
 def _at_full_resolution(found: StageResults, opened: Opened, run: RunContext) -> StageResults:
     """What the stages found at half the resolution, after the finest level of the deformable one."""
     across = found.recipe.deformable != opened.recipe.deformable
-    whole = replace(found, recipe=opened.full_recipe.for_contrasts(same=not across))
+    whole = replace(found, recipe=opened.full_recipe.for_contrasts(same=not across).for_motion(broad=False))
     if found.warped is None or found.interrupted:
         return whole
     gaps = [mask if share else None for mask, share in zip(found.masks, found.missing, strict=True)]

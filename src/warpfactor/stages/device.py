@@ -159,6 +159,8 @@ class DeviceLevel(LevelSolver):
         self.ops = self.unwaited
         self.cost = self._prepared(self.settings.optimizer.bind(self.settings.metric, self.units))
         walk = self._prelude(warp, carried)
+        if self.broad:
+            return warp, Ending.BROAD
         plain, checking = (Replayed(partial(self._turn, walk, check=each), warp.device) for each in (False, True))
         number = looked_at = turns = 0
         while True:
@@ -187,7 +189,7 @@ class DeviceLevel(LevelSolver):
         checked(point)
         self._look_at_halves(other, 0)
         if rule.relative:
-            self._smooth(other, self.widened * settings.sigma_grad, settings.tail)
+            self._smooth(other, self.widened * settings.sigma_grad, self.tail)
             self._measure_damping(other)
         _, first = rule.judge(self._first_damping(carried), point.cost, undo=False)
         state = _State(0, 0, 0, 0, 0, 0, 0, fresh=0, counted=1, turn=0, ending=GOES_ON).with_rule(
@@ -251,7 +253,7 @@ class DeviceLevel(LevelSolver):
     def _step_to(self, walk: _Walk, state: _State, point: Linearization) -> tuple[float, float]:
         """Turn the gradient in `walk.other` into the next warp; the predicted decrease, and the longest step."""
         settings, units = self.settings, self.units
-        self._smooth(walk.other, self.widened * settings.sigma_grad, settings.tail)
+        self._smooth(walk.other, self.widened * settings.sigma_grad, self.tail)
         taken = settings.optimizer.step(
             walk.other,
             None,
