@@ -26,11 +26,7 @@ _OPAQUE = (255, 65535)
 # Formats without compression and without a module in `headers`; ITK leaves what a truncated file lacks at zero.
 _UNPACKED = ("GiplImageIO", "MRCImageIO", "StimulateImageIO", "VTKImageIO", "BioRadImageIO")
 _FAILURES = (RuntimeError, ValueError, OverflowError)  # how ITK and its Python wrapping report a file they cannot read
-_INTEGERS = {
-    getattr(sitk, f"sitk{sign}Int{bits}"): np.dtype(f"{sign.lower()}int{bits}")
-    for sign in ("", "U")
-    for bits in (8, 16, 32, 64)
-}
+_INTEGERS = {f"sitk{sign}Int{bits}": f"{sign.lower()}int{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)}
 
 
 def handles(path: Path) -> bool:
@@ -56,7 +52,12 @@ def read_header(path: Path) -> FileHeader:
         raise FileError(f"{path}: cannot be read as an image ({reason_of(error)}).") from error
     volumes = int(reader.GetSize()[3]) if reader.GetDimension() == 4 else 1
     shape = tuple(int(n) for n in reversed(reader.GetSize()[:3]))
-    return FileHeader(volumes, _INTEGERS.get(reader.GetPixelID(), np.dtype(np.float32)), shape)
+    return FileHeader(volumes, _number_type(reader.GetPixelID()), shape)
+
+
+def _number_type(pixel_id: int) -> np.dtype[Any]:
+    """The number type of an image: its own if it has integers, single precision otherwise."""
+    return np.dtype(next((own for name, own in _INTEGERS.items() if getattr(sitk, name) == pixel_id), "float32"))
 
 
 def write(source: VoxelSource, path: Path, *, force: bool) -> None:
