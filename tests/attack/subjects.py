@@ -273,9 +273,7 @@ def _command(folder: Path, arguments: tuple[str, ...], *, resumes: bool = False)
         if left - outputs or (code and outputs and not resumes):
             raise AssertionError(f"it left {sorted(left)} behind, exit code {code}")
         if code == USAGE or (code == ROWS and resumes):
-            raise RefusedError(
-                (said.getvalue().strip() or "rows failed, which --quiet does not print").splitlines()[-1]
-            )
+            raise RefusedError((said.getvalue().strip() or "rows failed, and it is quiet").splitlines()[-1])
         if code:
             raise AssertionError(f"exit code {code}: {said.getvalue()[-300:]}")
 
