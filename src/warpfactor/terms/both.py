@@ -101,8 +101,8 @@ class BothWays:
     def __post_init__(self) -> None:
         self.scene = self.scene.single()
         self._matrices = self.middle.matrices(self.scene)
-        # What is known of each image moving over the other: nothing yet. A scene may have notes of its fixed image as it
-        # lies on its own grid, which its exchanged form has not; with them exchanged images would not be treated alike.
+        # What is known of each image moving over the other: nothing yet. A scene may have notes of its fixed image on
+        # the grid of that, which its exchanged form has not: with them exchanged images would not be treated alike.
         self._views = [self.scene.swapped(), self.scene.swapped().swapped()]
         self._beyond = [[_commonest_corner(each) for each in side.data] for side in self.scene.sides]
 
