@@ -11,15 +11,14 @@ from warpfactor.geometry.grid import Grid
 from warpfactor.io.lazy import LazyImage
 from warpfactor.memory import parse_bytes, shown_bytes, used_bytes
 from warpfactor.recipebook.recipe import Recipe
-from warpfactor.stages.deform import runs_coarser
+from warpfactor.stages.deform import runs_coarser, voxel_bytes
 from warpfactor.stages.finest import can_be_coarser, warp_grid
 from warpfactor.stages.settings import Deformable
 from warpfactor.terms.base import Local
 
 # Bytes, counted in the code and checked by runs of up to 256³ voxels; docs/benchmarks/large.md.
 LIBRARIES = 570e6  # of Python, PyTorch, Numba and compiled kernels
-RUN = 50  # a voxel of the images that are registered, besides the images as they were read
-LINEAR_RUN = 16  # the same without a warp
+LINEAR_RUN = 16  # a voxel of the images that are registered without a warp, besides the images as they were read
 SHORT_IMAGES = 4  # saved of them by 16-bit images
 FIELD = 12  # a voxel of a displacement field
 LEVEL_EXTRA = 10  # a voxel of the warp's grid while a step is made of the gradient, when there is no slab
@@ -196,8 +195,12 @@ def _whole_parts(base: float, pair: _Pair, recipe: Recipe) -> dict[str, float]:
     """Of a run whose images are read whole."""
     images = 4 * sum(image.channels * image.grid.voxel_count for image in pair.images)
     more = 4 * sum((image.channels - 1) * image.grid.voxel_count for image in pair.images)
-    each = LINEAR_RUN if recipe.deformable is None else RUN
-    return {"registration": base + images + more + 2 * pair.mask_bytes + each * pair.fixed.grid.voxel_count}
+    return {"registration": base + images + more + 2 * pair.mask_bytes + _run_bytes(recipe) * pair.fixed.grid.voxel_count}
+
+
+def _run_bytes(recipe: Recipe) -> int:
+    """A voxel of the images that are registered, besides the images as they were read."""
+    return LINEAR_RUN if recipe.deformable is None else voxel_bytes(recipe.deformable)
 
 
 def _coarser(allowed: int, base: float, pair: _Pair, recipe: Recipe, planes: int) -> MemoryPlan:
@@ -212,7 +215,7 @@ def _coarser(allowed: int, base: float, pair: _Pair, recipe: Recipe, planes: int
     slab = max((slab_bytes(recipe, each, pair.fixed.grid, planes) for each in stages), default=0)
     parts = {
         "reading": kept + max(short) + coarse + small * 4 + READING,
-        "coarser levels": kept + coarse + more + (LINEAR_RUN if not stages else RUN) * small,
+        "coarser levels": kept + coarse + more + _run_bytes(recipe) * small,
     }
     if stages:
         full = sum(count * image.channels for count, image in zip(short, pair.images, strict=True))
