@@ -195,7 +195,9 @@ def _whole_parts(base: float, pair: _Pair, recipe: Recipe) -> dict[str, float]:
     """Of a run whose images are read whole."""
     images = 4 * sum(image.channels * image.grid.voxel_count for image in pair.images)
     more = 4 * sum((image.channels - 1) * image.grid.voxel_count for image in pair.images)
-    return {"registration": base + images + more + 2 * pair.mask_bytes + _run_bytes(recipe) * pair.fixed.grid.voxel_count}
+    return {
+        "registration": base + images + more + 2 * pair.mask_bytes + _run_bytes(recipe) * pair.fixed.grid.voxel_count
+    }
 
 
 def _run_bytes(recipe: Recipe) -> int:
