@@ -140,5 +140,6 @@ class BothWays:
 
 def _commonest_corner(image: Tensor) -> float:
     """The commonest value of the eight corners of an image (D, H, W)."""
-    values, counts = image[tuple(slice(None, None, max(1, n - 1)) for n in image.shape)].unique(return_counts=True)
+    corners = image[tuple(slice(None, None, max(1, n - 1)) for n in image.shape)]
+    values, counts = corners.unique(return_counts=True)  # type: ignore[no-untyped-call]
     return float(values[counts.argmax()])
