@@ -1,8 +1,10 @@
 """What the attack damages: a good file or folder of every format, how it is read, and the commands that take it."""
 
 import contextlib
+import importlib.util
 import io
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,10 +18,13 @@ from warpfactor.geometry.itk import sitk
 from warpfactor.registration.folder import read_entries
 
 SHAPE = (5, 6, 7)
-OFTEN, SELDOM, RARELY = 12, 3, 1  # how often a subject is drawn: by what one case costs
+OFTEN, SELDOM, RARELY, HARDLY = 40.0, 3.0, 1.0, 0.3  # how often a subject is drawn: by what one case costs
 CHECKSUMS = (".nii.gz", ".png", ".packed.mha", ".nrrd")
 IMAGES = (".nii", ".nii.gz", ".mha", ".packed.mha", ".nrrd", ".png", ".jpg", ".bmp", ".tif")
-USAGE = 2  # exit code of a command that refuses its input
+TRANSFORMS = (".tfm", ".mat", ".warp.nii", ".h5")
+WHOLE = (*IMAGES, *TRANSFORMS, "DICOM folder", ".ome.zarr")  # formats in which a truncation can be told
+USAGE, ROWS = 2, 3  # exit codes of a command that refuses its input, and of one that was refused some of it
+QUICK = ("--set", "linear.starts=identity", "--set", "deformable.iterations=3,2,1")
 
 
 class Subject(NamedTuple):
@@ -34,7 +39,7 @@ class Subject(NamedTuple):
 
     seed: Path
     read: Callable[[Path], Any]
-    weight: int
+    weight: float
     name: str
 
 
@@ -44,8 +49,12 @@ class RefusedError(wf.WarpfactorError):
     code = "refused"
 
 
-def write_subjects(folder: Path) -> dict[str, Subject]:
-    """One good file of every format, and every command that takes files, by what its name ends in."""
+def write_subjects(folder: Path, *, workers: bool) -> dict[str, Subject]:
+    """One good file of every format, and every command that takes files, by what its name ends in.
+
+    Args:
+        workers: with commands that start worker processes, which take seconds.
+    """
     files = write_files(folder)
     readers = {suffix: Subject(path, reader_of(suffix), OFTEN, f"x{suffix}") for suffix, path in files.items()}
     readers["result.json"] = readers["result.json"]._replace(name="result.json")
@@ -53,7 +62,9 @@ def write_subjects(folder: Path) -> dict[str, Subject]:
         ".h5": Subject(_composite(folder), wf.read_transform, RARELY, "x.h5"),
         "DICOM folder": Subject(_dicom(folder), wf.read_image, RARELY, "scan"),
     }
-    return {**readers, **slow, **_zarr(folder), **command_subjects(folder, files)}
+    found = {**readers, **slow, **_zarr(folder), **command_subjects(folder, files)}
+    with_workers = workers and importlib.util.find_spec("distributed") is not None
+    return {**found, **worker_subjects(folder)} if with_workers else found
 
 
 def write_files(folder: Path) -> dict[str, Path]:
@@ -140,15 +151,17 @@ def _zarr(folder: Path) -> dict[str, Subject]:
 
 def command_subjects(folder: Path, files: dict[str, Path]) -> dict[str, Subject]:
     """Commands whose input is damaged."""
-    result = _result(folder)
+    result, fixed, moving = _result(folder), str(folder / "fixed.nii.gz"), str(folder / "moving.nii.gz")
     image, warp, matrix = (str(files[suffix]) for suffix in (".nii.gz", ".warp.nii", ".mat"))
     output = ("-o", str(folder / "out.nii.gz"), "--force", "--quiet")
+    whole = ("-o", str(folder / "out.folder"), "--force", "--quiet", "--no-report", *QUICK)
     through = ("-t", warp, "-t", matrix)
+    files |= _more_files(folder)
 
-    def takes(suffix: str, weight: int, *arguments: str) -> Subject:
+    def takes(suffix: str, weight: float, *arguments: str) -> Subject:
         return Subject(files[suffix], _command(folder, arguments), weight, f"x{suffix}")
 
-    def of_result(weight: int, *arguments: str) -> Subject:
+    def of_result(weight: float, *arguments: str) -> Subject:
         return Subject(result, _command(folder, arguments), weight, "result")
 
     return {
@@ -158,10 +171,73 @@ def command_subjects(folder: Path, files: dict[str, Path]) -> dict[str, Subject]
         "jacobian -t WARP": takes(".warp.nii", SELDOM, "jacobian", "-t", "{}", *output),
         "invert -t WARP": takes(".warp.nii", SELDOM, "invert", "-t", "{}", *output),
         "compose -t AFFINE": takes(".mat", SELDOM, "compose", "-t", warp, "-t", "{}", "-r", image, *output),
+        "evaluate LABELS": takes(".nii", SELDOM, "evaluate", "--fixed-labels", "{}", "--moving-labels", image),
+        "evaluate LANDMARKS": takes(".pairs.csv", SELDOM, "evaluate", "--landmarks", "{}", "-t", matrix),
+        "recipes show": takes(".toml", SELDOM, "recipes", "show", "{}"),
+        "datasets --check": takes(".table.csv", SELDOM, "datasets", "--check", "{}"),
         "apply --result": of_result(SELDOM, "apply", image, "--result", "{}", *output),
+        "evaluate --result": of_result(RARELY, "evaluate", "--result", "{}"),
+        "register FIXED": takes(".slice.nii", RARELY, "register", "{}", moving, *whole),
+        "register --fixed-mask": takes(".mask.nii", RARELY, "register", fixed, moving, "--fixed-mask", "{}", *whole),
+        "register --initial": takes(".plane.mat", RARELY, "register", fixed, moving, "--initial", "{}", *whole),
+        "register --landmarks": takes(".pairs.csv", RARELY, "register", fixed, moving, "--landmarks", "{}", *whole),
+        "longitudinal SCAN": takes(".slice.nii", HARDLY, "longitudinal", "{}", moving, *whole),
         "report": of_result(RARELY, "report", "{}", "--force", "--quiet"),
         "summary": of_result(RARELY, "summary", "{}", "-o", str(folder / "out.html"), "--force", "--quiet"),
+        "morphometry TABLE": Subject(
+            _people(folder, result),
+            _command(folder, ("morphometry", str(folder / "group"), "{}", "--effect", "group", *output[:-1])),
+            RARELY,
+            "x.csv",
+        ),
     }
+
+
+def worker_subjects(folder: Path) -> dict[str, Subject]:
+    """Commands that run registrations in worker processes; `command_subjects` has written what they need."""
+    fixed, moving = folder / "fixed.nii.gz", folder / "moving.nii.gz"
+    atlases = folder / "atlases.csv"
+    labels = folder / "seed.mask.nii"
+    atlases.write_text(f"image,labels\n{fixed},{labels}\n{moving},{labels}\n")
+    output = ("-o", str(folder / "out.folder"), "--workers", "1", "--quiet", *QUICK)
+
+    def takes(seed: Path, name: str, *arguments: str) -> Subject:
+        return Subject(seed, _command(folder, (*arguments, *output), resumes=True), HARDLY, name)
+
+    return {
+        "cohort TABLE": takes(folder / "seed.table.csv", "x.csv", "cohort", "{}"),
+        "cohort IMAGE": takes(folder / "seed.slice.nii", "x.nii", "cohort", "{}", "--template", str(fixed)),
+        "template IMAGE": takes(folder / "seed.slice.nii", "x.nii", "template", "{}", str(moving), "--iterations", "1"),
+        "segment IMAGE": takes(folder / "seed.slice.nii", "x.nii", "segment", "{}", "--atlases", str(atlases)),
+        "segment --atlases": takes(atlases, "x.csv", "segment", str(fixed), "--atlases", "{}"),
+    }
+
+
+def _more_files(folder: Path) -> dict[str, Path]:
+    """Files that only commands take: a slice, its mask, an affine in its plane, pairs of points and a table."""
+    image = wf.read_image(folder / "fixed.nii.gz")
+    made = {name: folder / f"seed{name}" for name in (".slice.nii", ".mask.nii", ".plane.mat", ".pairs.csv")}
+    wf.write_image(image, made[".slice.nii"])
+    wf.write_image(wf.Image((image.data > image.data.mean()).to(torch.uint8), image.grid), made[".mask.nii"])
+    wf.write_transform(wf.Affine(dimension=2), made[".plane.mat"])
+    made[".pairs.csv"].write_text("fixed_x,fixed_y,moving_x,moving_y\n8,9.5,8,10\n20,12,21,12\n")
+    made[".table.csv"] = folder / "seed.table.csv"
+    made[".table.csv"].write_text(
+        f"name,fixed,moving\na,{folder / 'fixed.nii.gz'},{folder / 'moving.nii.gz'}\n"
+        f"b,{folder / 'moving.nii.gz'},{folder / 'fixed.nii.gz'}\n"
+    )
+    return made
+
+
+def _people(folder: Path, result: Path) -> Path:
+    """A table of six people; their results are copies of one."""
+    lines = ["name,group,age"]
+    for number in range(6):
+        shutil.copytree(result, folder / "group" / "subjects" / f"sub{number}")
+        lines.append(f"sub{number},{'ab'[number % 2]},{50 + number}")
+    path = folder / "people.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return path
 
 
 def _result(folder: Path) -> Path:
@@ -175,8 +251,12 @@ def _result(folder: Path) -> Path:
     return found.save(folder / "seed result")
 
 
-def _command(folder: Path, arguments: tuple[str, ...]) -> Callable[[Path], Any]:
-    """A command on a damaged input; it raises what the command line does not turn into a sentence."""
+def _command(folder: Path, arguments: tuple[str, ...], *, resumes: bool = False) -> Callable[[Path], Any]:
+    """A command on a damaged input; it raises what the command line does not turn into a sentence.
+
+    Args:
+        resumes: the command keeps a folder that another run continues, whatever its end.
+    """
 
     def run(path: Path) -> None:
         before = {entry.name for entry in folder.iterdir()}
@@ -188,12 +268,12 @@ def _command(folder: Path, arguments: tuple[str, ...]) -> Callable[[Path], Any]:
                 code = int(end.code or 0)
         left = {entry.name for entry in folder.iterdir()} - before
         outputs = {name for name in left if name.startswith("out.")}
-        if left - outputs or (code and outputs):
+        for name in left:
+            shutil.rmtree(folder / name) if (folder / name).is_dir() else (folder / name).unlink()
+        if left - outputs or (code and outputs and not resumes):
             raise AssertionError(f"it left {sorted(left)} behind, exit code {code}")
-        for name in outputs:
-            (folder / name).unlink()
-        if code == USAGE:
-            raise RefusedError(said.getvalue().strip().splitlines()[-1])
+        if code == USAGE or (code == ROWS and resumes):
+            raise RefusedError((said.getvalue().strip() or "rows failed, and it is quiet").splitlines()[-1])
         if code:
             raise AssertionError(f"exit code {code}: {said.getvalue()[-300:]}")
 

@@ -23,7 +23,7 @@ def count_of(script, *arguments):
 
 def test_damaged_files_are_refused_or_read():
     """None ends the process, hangs it or raises anything else."""
-    counts = count_of("attack.py", "--cases", "500", "--seed", "2026")
+    counts = count_of("attack.py", "--cases", "500", "--seed", "2026", "--no-workers")
     assert counts["refused"] + counts["read"] == counts["cases"] == 500
     assert counts["refused"] > 200
 

@@ -2,18 +2,19 @@
 
 import dataclasses
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
 import warpfactor as wf
+from stand_ins import run_here
 from warpfactor.bench.data.dataset import read_table
 from warpfactor.bench.data.example import write_example
-from warpfactor.bench.run import meter
+from warpfactor.bench.run import meter, runner
 from warpfactor.bench.run.method import Method, parse_method
 from warpfactor.bench.run.record import plan_run, read_run
 from warpfactor.bench.run.runner import RUNS, RunOptions, kept_transform, run_all
@@ -32,21 +33,22 @@ def names(folder):
     return sorted(path.name.partition("--")[0] for path in (folder / RUNS).glob("*.json"))
 
 
-def test_a_stopped_benchmark_goes_on_where_it_was(cases, tmp_path):
+def test_a_stopped_benchmark_goes_on_where_it_was(cases, tmp_path, monkeypatch):
     broken = dataclasses.replace(cases[1], moving=tmp_path / "broken.nii.gz")
     broken.moving.write_bytes(b"no image")
     three = (cases[0], broken, cases[2])
 
-    def stop_after_one(state):
-        if state.fresh == 1:
+    def stop_after_two(state):
+        if state.fresh == 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_all(three, [QUICK], tmp_path / "out", watch=stop_after_one)
-    assert names(tmp_path / "out") == ["phantom_0"]
+        run_all(three, [QUICK], tmp_path / "out", watch=stop_after_two)
+    assert names(tmp_path / "out") == ["phantom_0", "phantom_1"]
     states = []
+    monkeypatch.setattr(runner, "_run_once", run_here)
     first, failed, last = run_all(three, [QUICK], tmp_path / "out", watch=states.append)
-    assert [(s.done, s.fresh) for s in states] == [(1, 0), (2, 1), (3, 2)]
+    assert [(s.done, s.fresh) for s in states] == [(2, 0), (3, 1)]
     assert (first.done, failed.done, last.done) == (True, False, True)
     assert failed.reason.startswith(f"{broken.moving}: ") and failed.case == "phantom 1"
     _check_figures(first)
@@ -73,7 +75,8 @@ def _check_other_label(three, folder):
     assert len(states) == 1 and {run.method for run in runs} == {"renamed"}
 
 
-def test_transforms_are_kept_and_can_be_started_from(cases, tmp_path):
+def test_transforms_are_kept_and_can_be_started_from(cases, tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "_run_once", run_here)
     run_all(cases[:1], [QUICK], tmp_path, RunOptions(keep=True, threads=1))
     kept = kept_transform(plan_run(cases[0], QUICK), tmp_path)
     assert isinstance(wf.read_transform(kept), wf.Affine)
@@ -121,21 +124,25 @@ def test_wrong_methods_and_places_are_found_before_anything_runs(cases, tmp_path
         RunOptions(jobs=0)
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs two processes that start at once")
+@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")  # they only start others
 def test_two_benchmarks_in_one_folder_share_their_runs(cases, tmp_path):
     """The second one waits for the run that the first one makes, and takes it."""
-    code = "import sys; from test_runner import share; share(*sys.argv[1:])"
-    command = [sys.executable, "-c", code, str(cases[0].fixed.parent / "pairs.csv"), str(tmp_path)]
-    places = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
-    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=places) for _ in range(2)]
-    times = [process.communicate(timeout=300)[0].split() for process in both]
+    fork = multiprocessing.get_context("fork")
+    told = fork.SimpleQueue()
+
+    def share():
+        told.put([run.scores["wall_s"] for run in run_all(cases[:1], [QUICK], tmp_path, RunOptions(threads=1))])
+
+    both = [fork.Process(target=share) for _ in range(2)]
+    for process in both:
+        process.start()
+    for process in both:
+        process.join(timeout=300)
+    assert [process.exitcode for process in both] == [0, 0]
+    times = [told.get() for _ in both]
     assert times[0] == times[1] and len(times[0]) == 1
     assert sorted(p.suffix for p in (tmp_path / RUNS).iterdir()) == [".json"]
-
-
-def share(table, folder):
-    """One of the two: prints what its runs took."""
-    for run in run_all(read_table(table).cases[:1], [QUICK], Path(folder), RunOptions(threads=1)):
-        sys.stdout.write(f"{run.scores['wall_s']!r} ")
 
 
 def test_a_half_written_run_is_run_again(tmp_path):

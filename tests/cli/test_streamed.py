@@ -75,8 +75,10 @@ def test_fields_in_slabs_are_those_of_the_whole(place, tmp_path, monkeypatch):
         zarr.displacement.double(), wf.read_transform(tmp_path / "compose.nii.gz").displacement, rtol=0, atol=1e-4
     )
     run("jacobian", *chain(place), "-o", tmp_path / "jacobian.nii.gz")
+    monkeypatch.setattr("warpfactor.memory.peak_bytes", lambda: 5 * 10**9)
     done = run("jacobian", *chain(place), "-o", tmp_path / "slabs.nii.gz", *memory)
     assert "slab by slab" in done.stdout
+    assert "5.00 GB of memory at most, 4GB allowed: THE LIMIT WAS NOT HELD" in done.stdout
     whole, found = (wf.read_image(tmp_path / f"{name}.nii.gz") for name in ("jacobian", "slabs"))
     torch.testing.assert_close(found.data, whole.data, rtol=0, atol=1e-4)
 
@@ -86,6 +88,9 @@ def test_what_cannot_be_held_is_said_before_it_starts(place, tmp_path):
     assert "A memory limit of 100 MB cannot be held" in done.stderr
     done = run("apply", place / "image.ome.zarr", "-o", tmp_path / "a.nii", *chain(place), "--workers", 1, code=2)
     assert "several processes write an OME-Zarr only" in done.stderr
+    for command, name in (("compose", "a.nii.gz"), ("compose", "a.h5"), ("invert", "a.h5"), ("jacobian", "a.nii.gz")):
+        done = run(command, *chain(place), "-o", tmp_path / name, "--memory", "100MB", code=2)
+        assert "A memory limit of 100 MB cannot be held" in done.stderr
     assert not list(tmp_path.iterdir())
 
 

@@ -107,8 +107,8 @@ def error(transform, made, where):
 
 
 @functools.cache
-def brain(folder, number):
-    """A brain at 2 mm, cut to its surroundings, and its labels at 1 mm."""
+def brain(folder, number, edge_mm=3):
+    """A brain at 3 mm or another whole number of mm, cut to its surroundings, and its labels at 1 mm."""
     image = wf.read_image(folder / "brain" / f"{number}_t1_brain.nii.gz")
     inside = torch.nonzero(image.data[0])
     low, high = (inside.min(0).values - 8).clamp(min=0).tolist(), (inside.max(0).values + 9).tolist()
@@ -116,9 +116,9 @@ def brain(folder, number):
     corner = np.eye(4)
     corner[:3, 3] = low
     grid = wf.Grid(tuple(data.shape[1:]), image.grid.matrix @ corner)
-    small = functional.avg_pool3d(data[None], 2)[0]
-    half = wf.Image(small, grid.scaled(2.0, shape=small.shape[1:]), f"brain {number}")
-    return half, wf.read_labels(folder / "brain" / f"{number}_labels.nii.gz")
+    small = functional.avg_pool3d(data[None], edge_mm)[0]
+    coarse = wf.Image(small, grid.scaled(float(edge_mm), shape=small.shape[1:]), f"brain {number}")
+    return coarse, wf.read_labels(folder / "brain" / f"{number}_labels.nii.gz")
 
 
 def dice(transform, fixed_labels, moving_labels):

@@ -150,7 +150,7 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run_here(plan: Any, folder: Path, how: Any, _: Any) -> Any:
     """Stands in for `runner._run_once`: the run of a benchmark in this process instead of one of its own."""
-    request = runner._request(plan, folder, how)
+    request = json.loads(json.dumps(runner._request(plan, folder, how)))
     try:
         worker.run(request)
     except wf.WarpfactorError as error:

@@ -114,6 +114,20 @@ def test_dicom_folder_is_read(tmp_path: Path) -> None:
         read_image(tmp_path / "scan")
 
 
+def test_an_incomplete_dicom_series_is_refused(tmp_path: Path) -> None:
+    """A damaged file is not in the series, and a slice that is missing leaves a gap."""
+    folder = tmp_path / "scan"
+    _write_dicom(folder, np.zeros((4, 4, 5), dtype=np.int16), "1.2.3.4")
+    last = folder / "1.2.3.4-3.dcm"
+    last.write_bytes(last.read_bytes()[:100])
+    with pytest.raises(FileError, match=r"1\.2\.3\.4-3\.dcm is no part of the series, it may be damaged"):
+        read_image(folder)
+    _write_dicom(folder, np.zeros((4, 4, 5), dtype=np.int16), "1.2.3.4")
+    (folder / "1.2.3.4-1.dcm").unlink()
+    with pytest.raises(FileError, match=r"its slices are 2\.5 to 5 mm apart; one may be missing"):
+        read_image(folder)
+
+
 @pytest.mark.parametrize("channels", [1, 2])
 @pytest.mark.parametrize("suffix", [".nii.gz", ".nrrd", ".mha"])
 def test_series_gives_volumes_one_by_one(

@@ -54,6 +54,21 @@ def test_a_coarser_level_is_chosen_by_its_name(tmp_path):
     assert image.grid.spacing_mm == pytest.approx((5e-3, 1.3e-3, 1.3e-3))
 
 
+def test_n5_is_told_apart(tmp_path):
+    (tmp_path / "a.n5" / "s0").mkdir(parents=True)
+    for name in ("a.n5", "a.n5/s0"):
+        with pytest.raises(FileError, match="is N5, which zarr-python reads no more"):
+            wf.read_image(tmp_path / name)
+    with pytest.raises(FileError, match="is N5"):
+        wf.write_image(wf.Image.from_array(VOXELS), tmp_path / "b.n5")
+
+
+def test_chunks_are_named_as_viewers_expect(tmp_path):
+    wf.write_image(wf.Image.from_array(VOXELS), tmp_path / "a.ome.zarr")
+    assert (tmp_path / "a.ome.zarr" / "0" / "0" / "0" / "0").is_file()
+    assert json.loads((tmp_path / "a.ome.zarr" / "0" / ".zarray").read_text())["dimension_separator"] == "/"
+
+
 def test_axes_in_another_order_are_turned(tmp_path):
     image = wf.read_image(store(tmp_path / "a.zarr", VOXELS.transpose(2, 1, 0), "xyz", unit="millimeter"))
     assert np.array_equal(image.data[0].numpy(), VOXELS)

@@ -1,5 +1,6 @@
 """Compiled kernels on disk: they are found again, and never confused with others."""
 
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -143,8 +144,9 @@ def test_a_kernel_is_not_stored_if_its_sources_changed_since_they_were_imported(
     assert not files(places.own)
 
 
+# Compiled in one fork of a process that has not imported the compiler, loaded in the next.
 ALLOCATING = """
-import sys
+import os, sys
 import numba, numpy as np
 from warpfactor.kernels.numba._compile import cache
 from warpfactor.kernels.numba._compile.jit import OPTIONS
@@ -152,23 +154,31 @@ from warpfactor.kernels.numba._compile.jit import OPTIONS
 def total(n):
     return np.ones(n, np.float32).sum()
 
-kernel = cache.cached(numba.njit(**OPTIONS))(total)
-print(kernel(5), sum(kernel.stats.cache_hits.values()), "numba.np.arrayobj" in sys.modules)
-try:
-    kernel(-1)
-except ValueError as error:
-    print(error)
+def use():
+    kernel = cache.cached(numba.njit(**OPTIONS))(total)
+    print(kernel(5), sum(kernel.stats.cache_hits.values()), "numba.np.arrayobj" in sys.modules)
+    try:
+        kernel(-1)
+    except ValueError as error:
+        print(error, flush=True)
+
+for _ in range(2):
+    child = os.fork()
+    if not child:
+        use()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
 """
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks processes")
 def test_a_stored_kernel_is_loaded_without_importing_the_compiler(tmp_path):
     (tmp_path / "allocating.py").write_text(ALLOCATING)
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "kernels")}
     command = [sys.executable, str(tmp_path / "allocating.py")]
-    found = [subprocess.run(command, check=True, capture_output=True, text=True, env=environment) for _ in range(2)]
-    first, second = (done.stdout.splitlines() for done in found)
-    assert first == ["5.0 0 True", "negative dimensions not allowed"]
-    assert second == ["5.0 1 False", "negative dimensions not allowed"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    refused = "negative dimensions not allowed"
+    assert done.stdout.splitlines() == ["5.0 0 True", refused, "5.0 1 False", refused]
 
 
 def test_kernels_with_bounds_checks_are_stored_separately(places, kernel, monkeypatch):
@@ -192,26 +202,25 @@ def test_old_files_of_other_sources_are_removed(places, kernel):
     assert not old.exists()
 
 
-WRITE_OFTEN = """
-import importlib.util, pathlib, sys
-found = importlib.util.spec_from_file_location("cache", sys.argv[1])
-cache = importlib.util.module_from_spec(found)
-found.loader.exec_module(cache)
-for _ in range(40):
-    assert cache._write(pathlib.Path(sys.argv[2]), sys.argv[3].encode() * 200_000)
-"""
+def write_often(path, letter):
+    for _ in range(40):
+        assert cache._write(path, letter * 200_000)
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that start at once")
+@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")  # the children only write
 def test_processes_that_write_at_once_leave_a_complete_file(tmp_path):
     path = tmp_path / f"lncc.f-{'0' * 16}-{'0' * 16}{cache.SUFFIX}"
-    command = [sys.executable, "-c", WRITE_OFTEN, cache.__file__, path]
-    writers = [subprocess.Popen([*command, letter]) for letter in "abc"]
+    fork = multiprocessing.get_context("fork")
+    writers = [fork.Process(target=write_often, args=(path, letter)) for letter in (b"a", b"b", b"c")]
+    for writer in writers:
+        writer.start()
     seen, torn = set(), 0
-    while any(writer.poll() is None for writer in writers):
+    while any(writer.exitcode is None for writer in writers):
         there, payload = path.exists(), cache._read(path)
         torn += there and payload is None
         seen.add(payload)
-    assert [writer.returncode for writer in writers] == [0, 0, 0]
+    assert [writer.exitcode for writer in writers] == [0, 0, 0]
     assert not torn
     assert seen - {None} <= {letter * 200_000 for letter in (b"a", b"b", b"c")}
     assert len(seen - {None}) > 0

@@ -1,6 +1,7 @@
 """Ranks share a registration and find the bits of one process, or refuse with a sentence."""
 
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,10 +12,13 @@ from equality import assert_same
 from warpfactor.phantom import phantom
 from warpfactor.ranks.exchange import UNIT, cuts
 from warpfactor.ranks.lent import reached
+from warpfactor.registration.plan import MemoryPlan
 
 SHAPE = (48, 30, 28)  # three slabs, and with four ranks one that has none
 QUICK = {"deformable.meant_for": 0}
-RECIPES = {2: ("multimodal",), 4: ("default", "lung")}
+SHORT = MemoryPlan(10**10, 10**9, "int16", "full", None, {})
+HALF = replace(SHORT, warp="half", slab_planes=8)
+RECIPES = "default", "lung", "multimodal"
 
 
 @pytest.fixture(scope="module")
@@ -22,9 +26,10 @@ def images():
     return phantom(SHAPE)
 
 
-@pytest.fixture(scope="module", params=[2, 4])
-def ranks(request):
-    with wf.Ranks.local(request.param, threads=1) as made:
+@pytest.fixture(scope="module")
+def ranks():
+    """Four of them; test_places.py has two."""
+    with wf.Ranks.local(4, threads=1) as made:
         yield made
 
 
@@ -39,13 +44,14 @@ def masks(images):
     return {"fixed_mask": found[0], "moving_mask": found[1]}
 
 
-def test_the_bits_of_one_process(images, ranks):
-    for recipe in RECIPES[ranks.count]:
-        options = {"recipe": recipe, "overrides": QUICK if recipe == "default" else {}, **masks(images)}
-        found = wf.register(images.fixed, images.moving, ranks=ranks, **options)
-        assert len({event.level for event in found.history[-1].history}) > 1
-        assert found.run.ranks == ranks.count
-        assert_same(found, wf.register(images.fixed, images.moving, **options))
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_the_bits_of_one_process(images, ranks, recipe):
+    options = {"recipe": recipe, "overrides": QUICK if recipe == "default" else {}, **masks(images)}
+    options["memory"] = SHORT if recipe == "lung" else None
+    found = wf.register(images.fixed, images.moving, ranks=ranks, **options)
+    assert len({event.level for event in found.history[-1].history}) > 1
+    assert found.run.ranks == ranks.count == len(found.run.rank_peaks)
+    assert_same(found, wf.register(images.fixed, images.moving, **options))
 
 
 def test_a_run_that_is_stopped(images, ranks):
@@ -74,6 +80,7 @@ def test_a_run_that_is_stopped(images, ranks):
         ({"terms": [wf.Bending()]}, "look at the whole image"),
         ({"backend": "reference"}, "backend 'numba'"),
         ({"ranks": 0}, "0 ranks cannot share"),
+        ({"memory": HALF}, "cannot stay on a coarser grid"),
     ],
 )
 def test_refusals(images, options, sentence):

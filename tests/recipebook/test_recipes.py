@@ -269,3 +269,27 @@ def test_toml_keeps_lists_on_one_line_and_leaves_out_none():
     text = toml.write(data)
     assert "a = [1, 2.5]\n" in text and "null" not in text
     assert toml.parse(text) == {key: value for key, value in data.items() if key != "n"}
+
+
+def test_smooth_motion_is_left_to_the_settings_for_it():
+    """The limit on the length of the force decides; what was used is recorded, and not asked for again."""
+    made = phantom((24, 28, 24), displacement_vox=2.0)
+    images = [wf.Image.from_array(array) for array in (made.fixed, made.moving)]
+    quick = {"linear.iterations": [2, 2, 1], "deformable.levels": (2, 1), "deformable.iterations": (4, 2)}
+    for limit, tail in ((1e-9, (0.5, 4.0)), (1e9, (0.3, 4.0))):
+        found = wf.register(*images, overrides={**quick, "deformable.broad_from": limit})
+        assert found.recipe.broad is None
+        assert (found.recipe.deformable.broad_from, found.recipe.deformable.tail) == (0.0, tail)
+        assert [stage.name for stage in found.history] == ["affine", "deformable"]
+        assert found.history[-1].cost_after < found.history[-1].cost_before
+        again = wf.register(*images, recipe=found.recipe)
+        assert torch.equal(again.warp.displacement, found.warp.displacement)
+
+
+@pytest.mark.parametrize("method", ["greedy", "symmetric"])
+def test_a_stage_without_settings_for_smooth_motion_goes_on(method):
+    made = phantom((20, 24, 20), displacement_vox=2.0)
+    changes = {"deformable.broad_from": 1e-9, "deformable.method": method, "deformable.levels": (2, 1)}
+    recipe = wf.recipe("brain").replace({**changes, "deformable.iterations": (4, 2), "linear.iterations": [2, 2, 1]})
+    found = wf.register(*(wf.Image.from_array(array) for array in (made.fixed, made.moving)), recipe=recipe)
+    assert found.history[-1].kept

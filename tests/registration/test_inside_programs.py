@@ -96,6 +96,11 @@ def test_a_run_that_cannot_fit_is_refused_before_it_begins(images, monkeypatch):
         wf.register(*images)
 
 
+def test_a_stage_with_two_warps_needs_more(images):
+    found = wf.register(*images, overrides=QUICK).images
+    assert needed_bytes(found, wf.recipe("symmetric")) > 1.5 * needed_bytes(found, wf.recipe("default"))
+
+
 def test_torch_without_memory_is_a_sentence(images, monkeypatch):
     def full(*_, **__):
         raise RuntimeError(

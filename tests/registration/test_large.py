@@ -4,11 +4,11 @@ import json
 
 import numpy as np
 import pytest
-import torch
 
 import warpfactor as wf
 from warpfactor.errors import InputError, OutOfMemoryError
-from warpfactor.registration.plan import MemoryPlan
+from warpfactor.io.lazy import LazyImage, open_lazily
+from warpfactor.registration.plan import Beside, MemoryPlan, make_plan, planes_beside
 
 zarr = pytest.importorskip("zarr", reason="zarr is not installed")
 
@@ -82,16 +82,22 @@ def test_the_folder_says_what_was_planned_and_is_read_again(result):
     assert wf.report.rebuild(place / "out").verdict.level in ("green", "amber", "red")
 
 
-def test_ways_are_tried_until_one_fits(made, monkeypatch):
-    from warpfactor.io.lazy import open_lazily
-    from warpfactor.registration.plan import make_plan
+def stand_in(size):
+    """An OME-Zarr of size^3 voxels of which nothing is read, and the recipe for it."""
+    grid = wf.Grid.from_spacing((size,) * 3)
+    lazy = LazyImage(grid, np.dtype("uint16"), "big.zarr", 1, 0, 32, (), lambda *_: None)
+    return lazy, wf.recipe("default").for_grid(grid)
 
-    monkeypatch.setattr("warpfactor.registration.plan.used_bytes", lambda: 0)  # other tests leave memory behind
 
-    big = wf.Image(torch.empty((1, 512, 512, 512), device="meta"), wf.Grid.from_spacing((512,) * 3), "big.nii")
-    lazy = wf.io.lazy.LazyImage(big.grid, np.dtype("uint16"), "big.zarr", 1, 0, 32, (), lambda *_: None)
-    recipe = wf.recipe("default").for_grid(lazy.grid)
-    plans = [make_plan(limit, lazy, lazy, recipe) for limit in ("20GB", "8GB", "3GB", "2.1GB")]
+@pytest.fixture
+def fresh(monkeypatch):
+    """A process without what other tests leave behind in memory."""
+    monkeypatch.setattr("warpfactor.registration.plan.used_bytes", lambda: 0)
+
+
+def test_ways_are_tried_until_one_fits(made, fresh):
+    lazy, recipe = stand_in(512)
+    plans = [make_plan(limit, lazy, lazy, recipe) for limit in ("20GB", "8GB", "3GB", "2GB")]
     assert [plan.warp for plan in plans] == ["full", "full", "half", "half"]
     assert [plan.images for plan in plans] == ["float32", "int16", "int16", "int16"]
     assert plans[3].slab_planes < plans[2].slab_planes
@@ -102,7 +108,22 @@ def test_ways_are_tried_until_one_fits(made, monkeypatch):
         make_plan("3GB", lazy, lazy, recipe.replace({"deformable.metric": "mi"}))
     with pytest.raises(InputError, match="write for instance"):
         make_plan("much", lazy, lazy, recipe)
+    with pytest.raises(OutOfMemoryError, match=r"rank 0, as ranks do not share.* without ranks"):
+        make_plan("2GB", lazy, lazy, recipe, Beside(shared=True))
     assert open_lazily(made.fixed).held_bytes > 0
+
+
+def test_masks_are_planned_for_or_make_slabs_thinner(fresh):
+    lazy, recipe = stand_in(512)
+    plain, masked = (make_plan("2.1GB", lazy, lazy, recipe, Beside(masked=(each, each))) for each in (False, True))
+    assert masked.slab_planes < plain.slab_planes
+    found = [planes_beside(plain, recipe, recipe.deformable, lazy.grid, more * 512**3) for more in (0, 2)]
+    assert found[0] == plain.slab_planes > found[1] >= masked.slab_planes
+
+
+def test_a_volume_of_a_thousand_planes_is_planned(fresh):
+    lazy, recipe = stand_in(1024)
+    assert make_plan("14GB", lazy, lazy, recipe, Beside(masked=(True, True))).warp == "half"
 
 
 def test_full_ways_give_the_usual_result(made):

@@ -1,8 +1,8 @@
 """The default recipe on bad images: skulls, noise, missing parts, shading. It may gain less, but does no harm.
 
 No harm means: no fold in the whole field, no displacement beyond what the anatomy asks for, and labels or the true warp
-nearer after the warp than after the affine alone; the cost is not asked. Phantoms always run. Brains and heads (2 mm)
-are registered when they are on the machine.
+nearer after the warp than after the affine alone; the cost is not asked. Phantoms always run. Brains (3 mm, those with
+opposite shading 2 mm) and heads (2 mm) are registered when they are on the machine.
 """
 
 import functools
@@ -107,11 +107,15 @@ GAINS = {
     "shaded": (0.12, 25),
     "ramped-y": (0.10, 25),  # such shading looks like another contrast, and self-similarity gains 0.11 here
 }
+# Opposite shading needs brains at 2 mm: at 3 mm the warp gained 0.096, and `deformable.shading` made no difference to
+# the overlap.
+SHADED_MM = 2
 
 
 @pytest.mark.parametrize("attack", GAINS)
 def test_brains_overlap_better_than_after_the_affine(data_dir, attack):
-    (fixed, fixed_labels), (moving, moving_labels) = brain(data_dir, 1000), brain(data_dir, 1001)
+    edge = SHADED_MM if attack == "ramped-y" else 3
+    (fixed, fixed_labels), (moving, moving_labels) = (brain(data_dir, number, edge) for number in (1000, 1001))
     found = wf.register(*ATTACKS[attack](fixed, moving))
     gain, limit_mm = GAINS[attack]
     assert_sound(found, limit_mm)
@@ -124,7 +128,7 @@ def test_opposite_shading_is_taken_off_and_nothing_else_is(data_dir):
 
     With the blur of large objects: with that of small ones windows show more of the tissue than of the shading.
     """
-    (fixed, fixed_labels), (moving, moving_labels) = brain(data_dir, 1000), brain(data_dir, 1001)
+    (fixed, fixed_labels), (moving, moving_labels) = (brain(data_dir, number, SHADED_MM) for number in (1000, 1001))
     spoilt = ramped(fixed, AXIS, 1), ramped(moving, AXIS, -1)
     changes = [{"deformable.shading": sd, "deformable.blur": 0.75} for sd in (2.0, 0.0)]
     taken, left = (wf.register(*spoilt, recipe="brain", overrides=change) for change in changes)

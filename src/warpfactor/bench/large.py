@@ -1,27 +1,36 @@
 """Volumes beyond memory: a phantom made on disk, registered under a limit, and its true error.
 
-python -m warpfactor.bench.large phantom 512 data        # data/fixed.ome.zarr, data/moving.ome.zarr, data/truth.npy
+python -m warpfactor.bench.large phantom 512 data        # fixed, moving and labels (of moving) .ome.zarr, truth.npy
 warpfactor register data/fixed.ome.zarr data/moving.ome.zarr -o out --memory 2GB
 python -m warpfactor.bench.large error data out
+warpfactor apply data/labels.ome.zarr -o on_fixed.ome.zarr --labels --result out --memory 2GB
+python -m warpfactor.bench.large labels data on_fixed.ome.zarr
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 import warpfactor as wf
-from warpfactor.phantom import phantom_slabs
+from warpfactor.io.lazy import open_lazily, whole_planes
+from warpfactor.phantom import Phantom, phantom_slabs
 
 PLANES = 32
 STRIDE = 8  # voxels between those whose true displacement is kept
 SCALE = 40_000  # of the 16-bit numbers: the phantom's intensities are about 0 to 1
 SIDES = ("fixed", "moving")
+NOISE = 0.02
+PAINTED = 256  # voxels along an axis; larger phantoms are painted at half their resolution, which takes an eighth
 
 
 def make(size: int, folder: Path) -> None:
@@ -30,30 +39,77 @@ def make(size: int, folder: Path) -> None:
 
     folder.mkdir(parents=True, exist_ok=True)
     shape, kept = (size, size, size), []
-    arrays = {side: _arrays(zarr, folder / f"{side}.ome.zarr", shape) for side in SIDES}
-    for planes, part in phantom_slabs(shape, PLANES):
+    arrays = {side: _arrays(zarr, folder / f"{side}.ome.zarr", shape, 2, "uint16") for side in SIDES}
+    (labels,) = _arrays(zarr, folder / "labels.ome.zarr", shape, 1, "uint8")
+    for planes, part in phantom_slabs(shape, PLANES, noise=NOISE) if size <= PAINTED else _doubled(shape):
         for side in SIDES:
             full = (getattr(part, side) * SCALE + 2000).round().clamp(0, 65535)
             arrays[side][0][planes] = full.numpy().astype(np.uint16)
             half = torch.nn.functional.avg_pool3d(full[None, None], 2)[0, 0].round()
             arrays[side][1][planes.start // 2 : planes.stop // 2] = half.numpy().astype(np.uint16)
-        whole = np.concatenate([part.displacement.numpy(), part.mask[None].numpy()])
-        kept.append(whole[:, ::STRIDE, ::STRIDE, ::STRIDE])
+        labels[planes] = part.moving_labels.numpy().astype(np.uint8)
+        truth = np.concatenate([part.displacement.numpy(), part.fixed_labels[None].numpy().astype(np.float32)])
+        kept.append(truth[:, ::STRIDE, ::STRIDE, ::STRIDE])
     np.save(folder / "truth.npy", np.concatenate(kept, axis=1))
 
 
-def _arrays(zarr: Any, path: Path, shape: tuple[int, int, int]) -> tuple[Any, Any]:
+def _doubled(shape: tuple[int, int, int]) -> Iterator[tuple[slice, Phantom]]:
+    """A phantom painted at half its resolution and interpolated; its noise is that of the full one."""
+    half = shape[0] // 2, shape[1] // 2, shape[2] // 2
+    found = phantom_slabs(half, PLANES // 2, noise=0.0, displacement_vox=2.0)
+    planes, own = next(found)
+    before = _volumes(own)[:, :1]
+    for following in itertools.chain(found, [None]):
+        after = _volumes(own)[:, -1:] if following is None else _volumes(following[1])[:, :1]
+        yield _finer(planes, own, before, after)
+        before = _volumes(own)[:, -1:]
+        if following is not None:
+            planes, own = following
+
+
+def _finer(planes: slice, own: Phantom, before: Tensor, after: Tensor) -> tuple[slice, Phantom]:
+    """A slab at twice its resolution; `before` and `after` are the planes around it to interpolate from."""
+    whole = torch.cat([before, _volumes(own), after], dim=1)
+    fine = torch.nn.functional.interpolate(whole[None], scale_factor=2, mode="trilinear")[0, :, 2:-2]
+    for side, image in enumerate(fine[:2]):
+        grain = np.random.default_rng([0, side, planes.start]).standard_normal(tuple(image.shape), dtype=np.float32)
+        image += NOISE * torch.from_numpy(grain)
+    doubled = [_repeated(labels) for labels in (own.fixed_labels, own.moving_labels)]
+    part = replace(
+        own,
+        fixed=fine[0],
+        moving=fine[1],
+        displacement=2 * fine[2:],
+        fixed_labels=doubled[0],
+        moving_labels=doubled[1],
+        mask=doubled[0] > 0,
+    )
+    return slice(2 * planes.start, 2 * planes.stop), part
+
+
+def _volumes(part: Phantom) -> Tensor:
+    """(5, D, H, W): both images and the displacement."""
+    return torch.cat([part.fixed[None], part.moving[None], part.displacement])
+
+
+def _repeated(labels: Tensor) -> Tensor:
+    for axis in range(3):
+        labels = labels.repeat_interleave(2, axis)
+    return labels
+
+
+def _arrays(zarr: Any, path: Path, shape: tuple[int, int, int], levels: int, dtype: str) -> list[Any]:
     group = zarr.open_group(str(path), mode="w", zarr_format=3)
     datasets, found = [], []
-    for level in range(2):
+    for level in range(levels):
         own = tuple(n >> level for n in shape)
-        found.append(group.create_array(str(level), shape=own, chunks=(PLANES, 128, 128), dtype="uint16"))
+        found.append(group.create_array(str(level), shape=own, chunks=(PLANES, 128, 128), dtype=dtype))
         scale, place = float(1 << level), ((1 << level) - 1) / 2
         steps = [{"type": "scale", "scale": [scale] * 3}, {"type": "translation", "translation": [place] * 3}]
         datasets.append({"path": str(level), "coordinateTransformations": steps})
     axes = [{"name": axis, "type": "space", "unit": "millimeter"} for axis in "zyx"]
     group.attrs["ome"] = {"version": "0.5", "multiscales": [{"axes": axes, "datasets": datasets, "name": path.name}]}
-    return found[0], found[1]
+    return found
 
 
 def error(folder: Path, result: Path) -> dict[str, Any]:
@@ -75,12 +131,25 @@ def error(folder: Path, result: Path) -> dict[str, Any]:
     }
 
 
+def label_error(folder: Path, path: Path) -> dict[str, float]:
+    """Of labels that were carried to the fixed image: the share that is right and the mean Dice, at these voxels."""
+    truth = np.load(folder / "truth.npy")[3].round().astype(int)
+    found = open_lazily(path)
+    planes = (found.read(0, whole_planes(found.grid, slice(z, z + 1))) for z in range(0, found.grid.shape[0], STRIDE))
+    carried = np.concatenate([plane[:, ::STRIDE, ::STRIDE] for plane in planes]).astype(int)
+    names = sorted(set(truth.ravel().tolist()) - {0})
+    dice = [2 * ((truth == n) & (carried == n)).sum() / ((truth == n).sum() + (carried == n).sum()) for n in names]
+    return {"right": float((truth == carried)[truth > 0].mean()), "dice": float(np.mean(dice)), "labels": len(names)}
+
+
 def main(arguments: list[str]) -> None:
-    """Make a phantom, or print the error of a result."""
+    """Make a phantom, or print the error of a result or of labels that were carried by it."""
     if arguments[:1] == ["phantom"]:
         make(int(arguments[1]), Path(arguments[2]))
     elif arguments[:1] == ["error"]:
         sys.stdout.write(json.dumps(error(Path(arguments[1]), Path(arguments[2])), indent=2) + "\n")
+    elif arguments[:1] == ["labels"]:
+        sys.stdout.write(json.dumps(label_error(Path(arguments[1]), Path(arguments[2])), indent=2) + "\n")
     else:
         raise SystemExit(__doc__)
 

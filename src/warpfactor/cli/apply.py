@@ -91,7 +91,7 @@ def command(  # noqa: PLR0913 - one argument per option
     if points and streamed:
         raise InputError(f"{source}: holds points; --memory, --workers and --scheduler are for images.")
     if streamed:
-        check_reading(memory, result, transforms)
+        check_reading(memory, result, transforms, inverse=to == "moving")
     given = read_given(result, transforms, single=streamed)
     _warn_of_change(source, given)
     if points:

@@ -23,6 +23,9 @@ def command(
     part: Annotated[
         str, typer.Option(metavar="I/N", help="Make one of N parts only, for several processes: 1/4 to 4/4.")
     ] = "1/1",
+    half: Annotated[
+        int | None, typer.Option(metavar="NUMBER", help="Make one half of the set only: 1 or 2 (default: both).")
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Make good and failing results of many kinds, and count how often their verdicts are wrong.
@@ -37,7 +40,9 @@ def command(
 
     if data is not None and not data.is_dir():
         raise InputError(f"{data}: is not a folder; give the folder of real images, or leave --data out.")
-    records = run_trials(output, data, part=_part(part), tell=None if quiet else typer.echo)
+    if half not in (None, 1, 2):
+        raise InputError(f"--half {half} cannot be used; give 1 or 2, or leave it out.")
+    records = run_trials(output, data, part=_part(part), half=half, tell=None if quiet else typer.echo)
     tables = rate_tables(records)
     write_tables(tables, output, "verdicts")
     for table in tables:

@@ -7,7 +7,7 @@ import typer
 import warpfactor as wf
 from warpfactor.cli.given import read_given, write_transform
 from warpfactor.cli.options import Force, Memory, Output, Quiet, Reference, ResultFolder, Threads, TransformFiles
-from warpfactor.cli.streamed import check_reading, compose_in_slabs
+from warpfactor.cli.streamed import check_reading, compose_in_slabs, spent
 from warpfactor.cli.wording import count
 
 
@@ -31,4 +31,5 @@ def command(
     if memory is None or not compose_in_slabs(given, output, memory, reference, force=force):
         write_transform(given.transform, output, reference, given.fixed_grid, force=force)
     if not quiet:
-        typer.echo(f"{count(len(given.transform.parts), 'transform')}, fixed to moving, written to {output}.")
+        parts = count(len(given.transform.parts), "transform")
+        typer.echo(f"{parts}{spent(memory)}, fixed to moving, written to {output}.")

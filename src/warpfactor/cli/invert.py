@@ -10,7 +10,7 @@ import typer
 import warpfactor as wf
 from warpfactor.cli.given import read_given, write_transform
 from warpfactor.cli.options import Force, Memory, Output, Quiet, Reference, ResultFolder, Threads, TransformFiles
-from warpfactor.cli.streamed import check_reading, invert_in_slabs
+from warpfactor.cli.streamed import check_reading, invert_in_slabs, spent
 
 if TYPE_CHECKING:
     from warpfactor.geometry.transform import Transform
@@ -31,18 +31,18 @@ def command(
     Affine transforms are written as .mat, any transform as .h5, and a single displacement field as .nii.gz.
     """
     wf.io.check_free(output, force=force)
-    check_reading(memory, result, transforms)
+    check_reading(memory, result, transforms, inverse=True)
     given = read_given(result, transforms, single=memory is not None)
     if memory is not None and invert_in_slabs(given, output, memory, reference, force=force):
         if not quiet:
-            typer.echo(f"Inverse transform, moving to fixed, written slab by slab to {output}.")
+            typer.echo(f"Inverse transform{spent(memory)}, moving to fixed, written slab by slab to {output}.")
         return
     inverse = given.towards("moving")
     write_transform(inverse, output, reference, given.moving_grid, force=force)
     if not quiet:
         for line in _inverse_errors(given.transform, inverse):
             typer.echo(line)
-        typer.echo(f"Inverse transform, moving to fixed, written to {output}.")
+        typer.echo(f"Inverse transform{spent(memory)}, moving to fixed, written to {output}.")
 
 
 def _inverse_errors(forward: Transform, inverse: Transform) -> Iterator[str]:

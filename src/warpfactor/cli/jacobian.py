@@ -10,7 +10,7 @@ import typer
 import warpfactor as wf
 from warpfactor.cli.given import GivenTransform, read_given
 from warpfactor.cli.options import Force, Memory, Output, Quiet, Reference, ResultFolder, Threads, TransformFiles
-from warpfactor.cli.streamed import check_reading, jacobian_in_slabs
+from warpfactor.cli.streamed import check_reading, jacobian_in_slabs, spent
 from warpfactor.cli.wording import count
 from warpfactor.errors import InputError
 
@@ -41,7 +41,8 @@ def command(  # noqa: PLR0913 - one argument per option
         folded, least = jacobian_in_slabs(given, output, memory, reference, total=whole, log=log, force=force)
         if not quiet:
             folds = count(folded, "folded voxel")
-            typer.echo(f"Jacobian determinant {least:.3f} at least, {folds}; written slab by slab to {output}.")
+            where = f"written slab by slab to {output}{spent(memory)}"
+            typer.echo(f"Jacobian determinant {least:.3f} at least, {folds}; {where}.")
         return
     image = _warp(given, reference, total=total).jacobian()
     figures = wf.measure.jacobian_figures(image.data[0])

@@ -15,14 +15,17 @@ if TYPE_CHECKING:
     from warpfactor.registration.orders import BlockJob, Order
 
 
-def check_reading(memory: str | None, result: Path | None, transforms: list[str] | None) -> None:
-    """OutOfMemoryError if the transform alone cannot be read within the limit."""
-    from warpfactor.io.transforms import ANTS_WARP
+def check_reading(
+    memory: str | None, result: Path | None, transforms: list[str] | None, *, inverse: bool = False
+) -> None:
+    """OutOfMemoryError if the transform alone, or with the inverse of a result, cannot be read within the limit."""
+    from warpfactor.io.transforms import ANTS_INVERSE_WARP, ANTS_WARP
     from warpfactor.registration.fields import check_limit, reading_bytes
 
     if memory is not None:
         files = [Path(text.strip("[]").split(",")[0]) for text in transforms or ()]
-        files += [] if result is None else [result / ANTS_WARP]
+        names = (ANTS_WARP, ANTS_INVERSE_WARP) if inverse else (ANTS_WARP,)
+        files += [] if result is None else [result / name for name in names]
         check_limit(limit_of(memory), reading_bytes(files), "reading the transform")
 
 
@@ -40,7 +43,6 @@ def stream(
         force: replace an existing file.
     """
     from warpfactor.io import omezarr
-    from warpfactor.memory import peak_bytes, shown_bytes
     from warpfactor.registration.orders import write_by_jobs
     from warpfactor.registration.streaming import write_resampled
 
@@ -52,18 +54,28 @@ def stream(
         write_resampled(work, output, force=force, voxels=voxels)
     else:
         write_by_jobs(order, work, output, lambda jobs: _on_engine(engine, jobs), force=force)
+    return f"Image{spent(memory)}"
+
+
+def spent(memory: str | None) -> str:
+    """What is said of the limit at the end: the peak that was measured, and whether that is within it."""
+    from warpfactor.memory import peak_bytes, shown_bytes
+
     peak = peak_bytes()
-    limit = "" if memory is None or peak is None else f" ({shown_bytes(peak)} of memory at most, {memory} allowed)"
-    return f"Image{limit}"
+    if memory is None or peak is None:
+        return ""
+    broken = "" if peak <= limit_of(memory) else ": THE LIMIT WAS NOT HELD"
+    return f" ({shown_bytes(peak)} of memory at most, {memory} allowed{broken})"
 
 
 def compose_in_slabs(given: GivenTransform, output: Path, memory: str, reference: Path | None, *, force: bool) -> bool:
-    """Write a transform as one field, slab by slab; False if it is no field on a grid of its own that is wanted."""
+    """Write a transform as one field, slab by slab; False if a file of another kind is wanted and can be held."""
     from warpfactor.io.formats import field_suffixes
     from warpfactor.kernels import select
     from warpfactor.registration.fields import Composed, slab_planes, write_field
 
     if not output.name.lower().endswith(field_suffixes()):
+        check_whole(given, memory, "writing the transform as a whole (a field as .nii.gz takes less)")
         return False
     grid = given.lazy_grid("fixed", reference)
     planes = slab_planes(limit_of(memory), grid, f"composing a field of {grid.summary}")
@@ -80,11 +92,9 @@ def invert_in_slabs(given: GivenTransform, output: Path, memory: str, reference:
     from warpfactor.io.formats import field_suffixes
     from warpfactor.kernels import select
     from warpfactor.registration.fields import (
-        INVERTED_BYTES,
         Composed,
         Inverted,
         SlabField,
-        check_limit,
         slab_planes,
         write_field,
     )
@@ -96,10 +106,9 @@ def invert_in_slabs(given: GivenTransform, output: Path, memory: str, reference:
     elif fields and isinstance(only, wf.Warp) and reference is None:
         field = Inverted(only, select())
     if field is None:
-        voxels = sum(part.grid.voxel_count for part in only.parts if isinstance(part, wf.Warp))
-        check_limit(limit_of(memory), INVERTED_BYTES * voxels, "inverting the transform as a whole")
+        check_whole(given, memory, "inverting the transform as a whole")
         return False
-    planes = slab_planes(limit_of(memory), field.grid, f"inverting a field of {field.grid.summary}")
+    planes = slab_planes(limit_of(memory), field.grid, f"inverting a field of {field.grid.summary}", field.reach)
     write_field(field, output, planes, force=force)
     return True
 
@@ -117,9 +126,18 @@ def jacobian_in_slabs(
         raise InputError("There is no warp in this transform; an affine has one determinant everywhere (--total).")
     whole = total or len(warps) > 1
     grid = given.lazy_grid("fixed", reference) if whole else warps[0].grid
-    planes = slab_planes(limit_of(memory), grid, f"a Jacobian of {grid.summary}")
+    planes = slab_planes(limit_of(memory), grid, f"a Jacobian of {grid.summary}", reach=1)
     field = Composed(given.transform if whole else warps[0], grid, select())
     return write_jacobian(field, output, planes, select(), log=log, force=force)
+
+
+def check_whole(given: GivenTransform, memory: str, what: str) -> None:
+    """OutOfMemoryError if the fields of a transform cannot be worked on, or written, as a whole."""
+    import warpfactor as wf
+    from warpfactor.registration.fields import WHOLE_BYTES, check_limit
+
+    voxels = sum(part.grid.voxel_count for part in given.transform.parts if isinstance(part, wf.Warp))
+    check_limit(limit_of(memory), WHOLE_BYTES * voxels, what)
 
 
 def limit_of(memory: str) -> int:

@@ -24,18 +24,20 @@ from warpfactor.io.units import unit_mm
 from warpfactor.io.voxels import Array, Box, FileHeader, Stored, Volumes, VoxelSource
 
 SUFFIX = ".zarr"
+N5 = ".n5"  # the related format, which zarr-python reads no more; its files are recognised to say so
 FIELD_SUFFIXES: tuple[str, ...] = (SUFFIX,)  # the components of a displacement are channels, x first, in LPS mm
 
 SPACE, KINDS = "zyx", {"t": "time", "c": "channel", **dict.fromkeys("zyx", "space")}
 UNNAMED_UNIT = "micrometer"  # of files that name no unit, as OME-TIFF has it
 VERSION = "0.4"  # that is written, with Zarr 2: every reader of OME-Zarr reads it
+NESTED = {"name": "v2", "separator": "/"}  # how chunks are named; OME-Zarr knows no other way
 CHUNK = 128  # voxels along an axis
 SMALLEST = 64  # voxels along the longest axis at which no coarser level is written
 
 
 def handles(path: Path) -> bool:
-    """Return whether the name is that of a Zarr folder, or of something in one."""
-    return any(part.lower().endswith(SUFFIX) for part in path.parts)
+    """Return whether the name is that of a Zarr or N5 folder, or of something in one."""
+    return any(part.lower().endswith((SUFFIX, N5)) for part in path.parts)
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,7 @@ def write(source: VoxelSource, path: Path, *, force: bool) -> None:
     Coarser levels hold every other voxel of the finer one, so that labels stay labels; they are for viewers.
     """
     zarr = _zarr()
+    _check_name(path)
     _check_axes(path, source.grid)
     axes = ("t" if source.step is not None else "") + ("c" if source.channels > 1 else "")
     axes += SPACE[-source.grid.ndim :]
@@ -144,6 +147,7 @@ def write(source: VoxelSource, path: Path, *, force: bool) -> None:
 def writing(path: Path, grid: Grid, dtype: Any, channels: int, *, force: bool) -> Iterator[Path]:
     """A folder whose voxels are `put` block by block inside the block; its levels follow, and then it appears."""
     zarr = _zarr()
+    _check_name(path)
     _check_axes(path, grid)
     source = VoxelSource(lambda _, __: iter(()), np.dtype(dtype), grid, channels)
     axes = ("c" if channels > 1 else "") + SPACE[-grid.ndim :]
@@ -176,10 +180,20 @@ def _zarr() -> Any:
     return zarr
 
 
+def _check_name(path: Path) -> None:
+    """FileError for N5."""
+    if not any(part.lower().endswith(SUFFIX) for part in path.parts):
+        raise FileError(
+            f"{path}: is N5, which zarr-python reads no more since its version 3; convert it to OME-Zarr, for instance "
+            "with the N5 plugins of Fiji."
+        )
+
+
 @contextmanager
 def _opened(path: Path) -> Iterator[_Level]:
     """The array that a path means; FileError for what can be wrong with it."""
     zarr = _zarr()
+    _check_name(path)
     if not path.is_dir():
         raise FileError(f"{path}: there is no such Zarr folder.")
     with _damage(path):
@@ -325,7 +339,7 @@ def _thick(slabs: Iterator[Array]) -> Iterator[tuple[int, Array]]:
 
 def _create(group: Any, name: str, shape: tuple[int, ...], axes: str, dtype: Any) -> Any:
     chunks = tuple(min(n, CHUNK) if axis in SPACE else 1 for n, axis in zip(shape, axes, strict=True))
-    return group.create_array(name, shape=shape, chunks=chunks, dtype=dtype)
+    return group.create_array(name, shape=shape, chunks=chunks, dtype=dtype, chunk_key_encoding=NESTED)
 
 
 def _write_coarser(group: Any, axes: str) -> int:

@@ -12,7 +12,7 @@ from warpfactor.geometry import itk
 from warpfactor.geometry.grid import Grid
 from warpfactor.geometry.itk import sitk
 from warpfactor.io.atomic import atomic_path
-from warpfactor.io.headers import check_image
+from warpfactor.io.headers import check_image, dicom
 from warpfactor.io.voxels import Array, FileHeader, Volumes, VoxelSource
 
 FIELD_SUFFIXES: tuple[str, ...] = (".nrrd", ".mha", ".mhd")
@@ -26,11 +26,8 @@ _OPAQUE = (255, 65535)
 # Formats without compression and without a module in `headers`; ITK leaves what a truncated file lacks at zero.
 _UNPACKED = ("GiplImageIO", "MRCImageIO", "StimulateImageIO", "VTKImageIO", "BioRadImageIO")
 _FAILURES = (RuntimeError, ValueError, OverflowError)  # how ITK and its Python wrapping report a file they cannot read
-_INTEGERS = {
-    getattr(sitk, f"sitk{sign}Int{bits}"): np.dtype(f"{sign.lower()}int{bits}")
-    for sign in ("", "U")
-    for bits in (8, 16, 32, 64)
-}
+_POSITION, _ORIENTATION = "0020|0032", "0020|0037"  # DICOM tags
+_INTEGERS = {f"sitk{sign}Int{bits}": f"{sign.lower()}int{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)}
 
 
 def handles(path: Path) -> bool:
@@ -56,7 +53,12 @@ def read_header(path: Path) -> FileHeader:
         raise FileError(f"{path}: cannot be read as an image ({reason_of(error)}).") from error
     volumes = int(reader.GetSize()[3]) if reader.GetDimension() == 4 else 1
     shape = tuple(int(n) for n in reversed(reader.GetSize()[:3]))
-    return FileHeader(volumes, _INTEGERS.get(reader.GetPixelID(), np.dtype(np.float32)), shape)
+    return FileHeader(volumes, _number_type(reader.GetPixelID()), shape)
+
+
+def _number_type(pixel_id: int) -> np.dtype[Any]:
+    """The number type of an image: its own if it has integers, single precision otherwise."""
+    return np.dtype(next((own for name, own in _INTEGERS.items() if getattr(sitk, name) == pixel_id), "float32"))
 
 
 def write(source: VoxelSource, path: Path, *, force: bool) -> None:
@@ -156,10 +158,26 @@ def _load_dicom(folder: Path) -> Any:
         found = ", ".join(f"{name} ({len(names)} files)" for name, names in files.items())
         raise FileError(f"{folder}: holds {len(series)} DICOM series; move the one to read to its own folder: {found}.")
     try:
-        with itk.files:
-            return sitk.ReadImage(files[series[0]])
-    except _FAILURES as error:
+        dicom.check_files(folder, files[series[0]])
+        return _read_series(files[series[0]])
+    except (*_FAILURES, InputError) as error:
         raise FileError(f"{folder}: the DICOM series cannot be read ({reason_of(error)}).") from error
+
+
+def _read_series(files: list[str]) -> Any:
+    """A volume of evenly spaced slices."""
+    reader = sitk.ImageSeriesReader()
+    reader.SetFileNames(files)
+    reader.MetaDataDictionaryArrayUpdateOn()
+    with itk.files:
+        image = reader.Execute()
+    said = [
+        reader.GetMetaData(number, tag) if reader.HasMetaDataKey(number, tag) else ""
+        for tag, count in ((_POSITION, len(files)), (_ORIENTATION, 1))
+        for number in range(count)
+    ]
+    dicom.check_positions(said[:-1], said[-1])
+    return image
 
 
 def _volumes(image: Any) -> Volumes:

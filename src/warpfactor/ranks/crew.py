@@ -44,12 +44,14 @@ class Ranks:
 
     Attributes:
         count: number of ranks, this process included.
+        peaks: the most memory that every rank had in bytes, after a registration; 0 where its system does not tell.
     """
 
     def __init__(self, count: int, *, threads: int | None = None) -> None:
         if count < 1:
             raise InputError(f"{count} ranks cannot share anything; give a number of at least 1.")
         self.count, self._threads = count, threads
+        self.peaks: tuple[int, ...] = ()
         self._exchange: Exchange | None = None
         self._broken = False
 
@@ -90,7 +92,9 @@ class Ranks:
         """What the deformable stage finds; the bits are those of one process."""
         with self._guarded(), limited(self._threads):
             self.check()
-            return lead(scene, Job(settings, affine, self._threads), watch, self._joined(), ops)
+            job = Job(settings, affine, self._threads)
+            found, self.peaks = lead(scene, job, watch, self._joined(), ops)
+            return found
 
     def check(self) -> None:
         """RankError if a process has ended."""

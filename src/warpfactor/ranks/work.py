@@ -14,6 +14,7 @@ from warpfactor import kernels
 from warpfactor.errors import InputError
 from warpfactor.geometry.grid import Matrix
 from warpfactor.kernels.ops import Ops
+from warpfactor.memory import peak_bytes
 from warpfactor.optim import Adam, Tile
 from warpfactor.ranks.exchange import Exchange
 from warpfactor.ranks.share import Slabs
@@ -42,10 +43,11 @@ class Job:
     threads: int | None
 
 
-def lead(scene: Scene, job: Job, watch: Watch, exchange: Exchange, ops: Ops) -> Found:
-    """What the stage finds; in rank 0."""
+def lead(scene: Scene, job: Job, watch: Watch, exchange: Exchange, ops: Ops) -> tuple[Found, tuple[int, ...]]:
+    """What the stage finds, and the peak memory of every rank in bytes; in rank 0."""
     exchange.agreed(lambda: job)
-    return _run(Slabs(exchange, ops), lambda: scene, job, watch, ops)
+    found = _run(Slabs(exchange, ops), lambda: scene, job, watch, ops)
+    return found, _peaks(exchange)
 
 
 def follow(exchange: Exchange) -> None:
@@ -54,6 +56,7 @@ def follow(exchange: Exchange) -> None:
     while (job := exchange.agreed(_none)) is not None:
         with limited(job.threads):
             _run(Slabs(exchange, ops), _no_scene, job, Watch(), ops)
+        _peaks(exchange)
 
 
 def dismiss(exchange: Exchange) -> None:
@@ -64,6 +67,11 @@ def dismiss(exchange: Exchange) -> None:
 def _run(share: Slabs, make: Callable[[], Scene], job: Job, watch: Watch, ops: Ops) -> Found:
     scene = share.scene(make)
     return Found(*run_greedy(scene, job.settings, ops=ops, affine=job.affine, watch=watch, share=share))
+
+
+def _peaks(exchange: Exchange) -> tuple[int, ...]:
+    """The most memory that every rank had so far, 0 where its system does not tell."""
+    return tuple(exchange.words([peak_bytes() or 0])[:, 0].tolist())
 
 
 def _none() -> Job | None:

@@ -26,6 +26,8 @@ class Recipe:
         description: what it is for, one line.
         linear: stages that each start where the one before ended; none leaves the initial transform as it is.
         deformable: the warp; None ends with the linear stages.
+        broad: the warp of images whose motion turns out to be smooth, if it is found otherwise; see
+            Deformable.broad_from.
         across: the warp between images that turn out to have different contrasts, if it is found otherwise.
         across_planar: the same between images of one slice.
     """
@@ -34,6 +36,7 @@ class Recipe:
     description: str = ""
     linear: tuple[LinearSettings, ...] = ()
     deformable: Deformable | None = None
+    broad: Deformable | None = None
     across: Deformable | None = None
     across_planar: Deformable | None = None
 
@@ -47,9 +50,9 @@ class Recipe:
         Args:
             changes: by dotted name, such as "deformable.sigma_grad" or "deformable.metric.size". "linear.dof" is for
                 all linear stages, "linear.0.dof" for the first. A metric or damping may be given by its name alone,
-                and `deformable` or `linear` may be "none". What is set in `deformable` is set in the warp across
-                contrasts too; but a metric that is set is used for all contrasts. Levels or iterations that are set
-                hold for images of every size.
+                and `deformable` or `linear` may be "none". What is set in `deformable` is set in the warps across
+                contrasts and of smooth motion too; but a metric that is set is used for all contrasts. Levels or
+                iterations that are set hold for images of every size.
             more: the same, for names without dots.
         """
         given = {**(changes or {}), **more}
@@ -58,12 +61,12 @@ class Recipe:
         parts = {key: value for key, value in given.items() if key.partition(".")[0] == "deformable"}
         base, whole = self, dict[str, Any]()
         if any(key == "deformable" or key.startswith("deformable.metric") for key in parts):
-            base = replace(self, across=None, across_planar=None)
+            base = replace(self, broad=None, across=None, across_planar=None)
         if self.deformable is not None and {"deformable.levels", "deformable.iterations"} & parts.keys():
             parts = {"deformable.coarsest": 0, "deformable.meant_for": 0, **parts}  # nothing follows from the size
             whole = {"deformable.levels": self.deformable.levels, "deformable.iterations": self.deformable.iterations}
         given |= parts
-        for other in ("across", "across_planar"):
+        for other in ("broad", "across", "across_planar"):
             if getattr(base, other) is not None:
                 shared = {**whole, **parts}  # levels and iterations belong together
                 given |= {key.replace("deformable", other, 1): value for key, value in shared.items()} | given
@@ -76,13 +79,21 @@ class Recipe:
         return replace(
             self,
             deformable=None if warp is None else fitted(warp, grid),
+            broad=None if self.broad is None else fitted(self.broad, grid),
             across=None if across is None else fitted(across, grid),
             across_planar=None,
         )
 
     def for_contrasts(self, *, same: bool) -> Recipe:
         """The recipe for images of one contrast, or of two."""
-        return replace(self, deformable=self.deformable if same else self.across or self.deformable, across=None)
+        if same or self.across is None:
+            return replace(self, across=None)
+        return replace(self, deformable=self.across, broad=None, across=None)
+
+    def for_motion(self, *, broad: bool) -> Recipe:
+        """The recipe for motion that is smooth, or that need not be; it is not asked for again."""
+        chosen = self.broad if broad else self.deformable
+        return replace(self, deformable=None if chosen is None else replace(chosen, broad_from=0.0), broad=None)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""

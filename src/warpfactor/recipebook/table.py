@@ -32,6 +32,8 @@ _ADAPTIVE = replace(
     sigma_grad=1.4,
     sigma_warp=0.42,
     reach=1.8,
+    heavy=0.7,
+    broad_from=1.65,
     agreement=0.3,
     volume=0.5,
     blur=0.5,
@@ -65,6 +67,14 @@ _LUNG = replace(
     sigma_grad=1.6,
     blur=0.5,
     iterations=(40, 40, 25, 15),
+)
+# Where the force turns out to vary slowly (templates, lungs, brains of mice): wide windows, smooth warps.
+_BROAD = replace(
+    _LUNG,
+    damping=Trust(initial=4, floor=4, copy_finest=False),
+    tail=(0.5, 4.0),
+    volume=0.5,
+    coarsest=18,
 )
 # Across contrasts: self-similarity is rougher than correlation, and smoother warps are the better ones. Its cost falls
 # so unevenly that rejecting each step that raised it ends levels early.
@@ -101,10 +111,16 @@ _TABLE = (
         "images show.",
         (_AFFINE,),
         _ADAPTIVE,
+        _BROAD,
         _ACROSS,
         _ACROSS_PLANAR,
     ),
-    Recipe("brain", "Brains of one contrast, between people or to a template.", (_AFFINE,), _ADAPTIVE),
+    Recipe(
+        "brain",
+        "Brains of one contrast, between people or to a template.",
+        (_AFFINE,),
+        replace(_ADAPTIVE, broad_from=0.0),
+    ),
     Recipe("lung", "CT of the chest: long, smooth motion.", (_AFFINE,), _LUNG),
     Recipe("abdomen", "MR or CT of the abdomen over breathing: long, smooth motion.", (_AFFINE,), _ABDOMEN),
     Recipe(
@@ -112,6 +128,7 @@ _TABLE = (
         "Images of different contrast, such as T1 and T2 or CT and MR, by self-similarity.",
         (_AFFINE,),
         _ACROSS,
+        None,
         _ACROSS,
         _ACROSS_PLANAR,
     ),
@@ -126,6 +143,7 @@ _TABLE = (
         "As default with fewer iterations.",
         (_AFFINE,),
         replace(_ADAPTIVE, iterations=(30, 15, 6)),
+        replace(_BROAD, iterations=(20, 20, 12, 8)),
         replace(_ACROSS, iterations=(20, 20, 12, 8)),
         replace(_ACROSS_PLANAR, iterations=(20, 20, 12, 8)),
     ),
@@ -134,6 +152,7 @@ _TABLE = (
         "As default with more iterations.",
         (_AFFINE,),
         replace(_ADAPTIVE, iterations=(100, 60, 24)),
+        replace(_BROAD, iterations=(60, 60, 40, 30)),
         replace(_ACROSS, iterations=(60, 60, 40, 30)),
         replace(_ACROSS_PLANAR, iterations=(60, 60, 40, 30)),
     ),
@@ -142,6 +161,7 @@ _TABLE = (
         "As default, but both images move to the middle, so that exchanged images give the inverse.",
         (replace(_AFFINE, symmetric=True),),
         replace(_ADAPTIVE, method="symmetric"),
+        replace(_BROAD, method="symmetric"),
         replace(_ACROSS, method="symmetric"),
         replace(_ACROSS_PLANAR, method="symmetric"),
     ),
@@ -150,6 +170,7 @@ _TABLE = (
         "As symmetric, by a stationary velocity field: powers, means and the inverse of the warp follow from it.",
         (replace(_AFFINE, symmetric=True),),
         replace(_ADAPTIVE, method="velocity"),
+        replace(_BROAD, method="velocity"),
         replace(_ACROSS, method="velocity"),
         replace(_ACROSS_PLANAR, method="velocity"),
     ),
@@ -157,7 +178,9 @@ _TABLE = (
         "longitudinal",
         "Scans of one person: a rigid transform, then a warp, both found alike for either scan.",
         (replace(_RIGID, symmetric=True),),
-        replace(_ADAPTIVE, method="symmetric", step=0.25, volume=0.0),  # small changes, to be seen in full
+        replace(
+            _ADAPTIVE, method="symmetric", step=0.25, volume=0.0, heavy=0.0, broad_from=0.0
+        ),  # small changes, to be seen in full
     ),
     Recipe("rigid", "Rotation and translation only.", (_RIGID,)),
     Recipe("affine", "Rotation, translation, scale and shear, no warp.", (_AFFINE,)),

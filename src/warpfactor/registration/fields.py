@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from warpfactor.errors import InputError, OutOfMemoryError
+from warpfactor.errors import OutOfMemoryError
 from warpfactor.geometry.grid import Grid
 from warpfactor.geometry.transform import Transform, Warp
 from warpfactor.io.formats import field_suffixes, find_format
@@ -26,7 +26,7 @@ from warpfactor.registration.plan import LIBRARIES
 READ_BYTES = 18  # a voxel of a field takes while it is read
 HELD_BYTES = 12  # and then
 SLAB_BYTES = 140  # a voxel of a slab takes while it is computed
-INVERTED_BYTES = 60  # a voxel of a field takes while it is inverted as a whole and the errors are measured
+WHOLE_BYTES = 60  # a voxel of a field takes while it is inverted or written as a whole
 MOST_VOXELS, FEWEST_PLANES = 1 << 23, 4
 
 
@@ -35,6 +35,11 @@ class SlabField(Protocol):
 
     @property
     def grid(self) -> Grid: ...
+
+    @property
+    def reach(self) -> int:
+        """Planes on both sides of others that are needed to compute these."""
+        ...
 
     def planes(self, planes: slice) -> Tensor:
         """(3, planes, H, W) in voxels of the grid."""
@@ -48,6 +53,7 @@ class Composed:
     transform: Transform
     grid: Grid
     ops: Ops
+    reach: int = 0
 
     def planes(self, planes: slice) -> Tensor:
         """See SlabField."""
@@ -126,15 +132,17 @@ def check_limit(limit: int, needed: float, what: str) -> None:
         )
 
 
-def slab_planes(limit: int, grid: Grid, what: str) -> int:
-    """Planes of a field that can be computed at once within a limit, beside what the process holds already."""
+def slab_planes(limit: int, grid: Grid, what: str, reach: int = 0) -> int:
+    """Planes of a field that can be computed at once within a limit, beside what the process holds already.
+
+    Args:
+        limit: in bytes.
+        grid: of the field.
+        what: for the message.
+        reach: planes on both sides of them that are needed.
+    """
     plane = math.prod(grid.shape[1:])
-    check_limit(limit, SLAB_BYTES * FEWEST_PLANES * plane, what)
-    room = limit - max(LIBRARIES, used_bytes())
-    return max(FEWEST_PLANES, min(int(room / SLAB_BYTES), MOST_VOXELS) // plane)
-
-
-def check_field_file(path: Path) -> None:
-    """InputError if a file cannot hold a field that is written slab by slab."""
-    if not path.name.lower().endswith(field_suffixes()):
-        raise InputError(f"{path}: with --memory a field is written slab by slab, as .nii.gz for instance.")
+    around = min(2 * reach, grid.shape[0])
+    check_limit(limit, SLAB_BYTES * (FEWEST_PLANES + around) * plane, what)
+    room = int((limit - max(LIBRARIES, used_bytes())) / SLAB_BYTES) // plane - around
+    return max(FEWEST_PLANES, min(room, MOST_VOXELS // plane))

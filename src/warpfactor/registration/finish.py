@@ -86,6 +86,7 @@ def finish(images: Images, found: StageResults, run: RunContext, outside: float 
             backend=run.backend,
             threads=run.threads,
             ranks=1 if run.crew is None else run.crew.count,
+            rank_peaks=() if run.crew is None else run.crew.peaks,
             seed=run.seed,
             seconds=clock.with_total(),
             peak_memory_mb=peak_memory_mb(),

@@ -1,8 +1,9 @@
 """Registration of images that are not held as they were read: at half their resolution, then the finest level by slabs.
 
 The warp stays on the grid of half the resolution, and so do the inverse, the figures and the images of the result. The
-full images are read from their files twice: to make the coarse ones, unless the files hold such, and as 16-bit numbers
-for the finest level. The warped image is computed while it is written; see streaming.py.
+full images are read from their files as 16-bit numbers for the finest level, and whenever the coarse ones are made,
+unless the files hold such: before that level and again after it, since they are not held beside the full ones. The
+warped image is computed while it is written; see streaming.py.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from warpfactor.io.lazy import LazyImage, open_lazily, whole_planes
 from warpfactor.kernels.ops import Ops
 from warpfactor.recipebook.recipe import Recipe
 from warpfactor.registration.inputs import Channels, Images, Spacing, load_mask
-from warpfactor.registration.plan import MemoryPlan, make_plan, planes_for, without_finest
+from warpfactor.registration.plan import Beside, MemoryPlan, make_plan, planes_beside, without_finest
 from warpfactor.registration.resources import limited_threads
 from warpfactor.registration.result import FullImages, Registration
 from warpfactor.scene.prepare import TAILS
@@ -32,6 +33,7 @@ from warpfactor.scene.scene import Scene, Side
 from warpfactor.stages.deform import working_grid
 from warpfactor.stages.finest import run_finest, warp_grid
 from warpfactor.stages.found import Found
+from warpfactor.stages.settings import Deformable
 from warpfactor.stages.stage import Watch
 
 MOST = torch.iinfo(torch.int16).max
@@ -98,40 +100,62 @@ class Opened:
             read_mask(moving_mask, self.moving, "moving mask"),
         ]
         with limited_threads(threads):
-            return self.coarse_images(ops)
+            images = self.coarse_images(ops)
+            found = [
+                None if mask is None else _coarse_mask(mask, image, side.grid, ops)
+                for mask, image, side in zip(
+                    self.masks, (images.fixed, images.moving), (self.fixed, self.moving), strict=True
+                )
+            ]
+            return replace(images, fixed_mask=found[0], moving_mask=found[1])
 
     def described(self, result: Registration) -> Registration:
         """The result with its plan, and with the full images if its own are coarse."""
-        full = FullImages(self.fixed, self.moving) if self.plan.coarser else None
-        return replace(result, run=replace(result.run, plan=self.plan), full=full)
+        planned = replace(result, run=replace(result.run, plan=self.plan))
+        if not self.plan.coarser:
+            return planned
+        return replace(planned, full=FullImages(self.fixed, self.moving), recipe=self.full(result.recipe))
+
+    def full(self, recipe: Recipe) -> Recipe:
+        """The recipe for the full images, with what was chosen in `recipe` at half the resolution."""
+        same = recipe.deformable == self.recipe.deformable
+        return self.full_recipe.for_contrasts(same=same).for_motion(broad=False)
 
     def coarse_images(self, ops: Ops) -> Images:
-        """Both images and their masks at half their resolution; the fixed one lies on the grid of the warp."""
+        """Both images at half their resolution; the fixed one lies on the grid of the warp."""
         fixed, moving = coarse_image(self.fixed, ops), coarse_image(self.moving, ops)
         fixed = in_place(fixed, warp_grid(self.fixed.grid), ops)
-        found = [
-            None if mask is None else _coarse_mask(mask, image, side.grid, ops)
-            for mask, image, side in zip(self.masks, (fixed, moving), (self.fixed, self.moving), strict=True)
-        ]
-        return Images(fixed, moving, *found)
+        return Images(fixed, moving)
+
+    def read_again(self, images: Images, ops: Ops) -> Images:
+        """The coarse images that `without_voxels` has set aside."""
+        again = self.coarse_images(ops)
+        return replace(images, fixed=again.fixed, moving=again.moving)
 
     def refine(
-        self, warped: Found, matrix: Matrix, masks: Sequence[Tensor | None], *, across: bool, ops: Ops, watch: Watch
+        self,
+        warped: Found,
+        settings: Deformable,
+        matrix: Matrix,
+        masks: Sequence[Tensor | None],
+        *,
+        ops: Ops,
+        watch: Watch,
     ) -> Found:
         """What the deformable stage found at half the resolution, after its finest level.
 
         Args:
             warped: on the grid of the warp.
+            settings: of the stage, all levels included.
             matrix: 4x4, LPS mm, fixed to moving.
             masks: of the coarse images, for parts that turned out to be missing; None where nothing did.
-            across: whether the contrasts differ.
         """
-        settings = self.full_recipe.for_contrasts(same=not across).deformable
-        assert settings is not None and self.plan.slab_planes is not None
+        planned = sum(mask.numel() for mask in self.masks if mask is not None)
         sides = [
             stored_side(image, _both(given, found, image.grid))
             for image, given, found in zip((self.fixed, self.moving), self.masks, masks, strict=True)
         ]
+        unplanned = sum(side.mask.numel() for side in sides if side.mask is not None) - planned
         displacement, stage = run_finest(
             Scene(sides[0], sides[1]),
             settings,
@@ -139,10 +163,18 @@ class Opened:
             before=warped.stage,
             ops=ops,
             affine=matrix,
-            planes=planes_for(self.full_recipe, settings, self.plan.slab_planes),
+            planes=planes_beside(self.plan, self.full_recipe, settings, self.fixed.grid, unplanned),
             watch=watch,
         )
         return replace(warped, displacement=displacement, stage=stage)
+
+
+def without_voxels(images: Images) -> Images:
+    """The images without the numbers of their voxels, which take no memory."""
+    sides = [
+        replace(image, data=torch.empty_like(image.data, device="meta")) for image in (images.fixed, images.moving)
+    ]
+    return replace(images, fixed=sides[0], moving=sides[1])
 
 
 def open_planned(
@@ -153,7 +185,7 @@ def open_planned(
     spacings_mm: tuple[Spacing, Spacing],
     channels: tuple[Channels, Channels],
     device: torch.device,
-    guided: bool,
+    beside: Beside,
 ) -> Opened:
     """The fixed and the moving image, of which parts are read, and the plan for a limit of memory.
 
@@ -163,7 +195,7 @@ def open_planned(
         recipe: how they will be registered.
         spacings_mm, channels: of the two.
         device: where; a limit is for the CPU.
-        guided: whether something besides the images leads the warp.
+        beside: what there is besides the images.
     """
     if device.type != "cpu":
         raise InputError(f"A limit of memory is for the CPU; leave it out on {device}.")
@@ -172,7 +204,8 @@ def open_planned(
     fitted = recipe
     if recipe.deformable is not None:
         fitted = recipe.for_grid(working_grid(recipe.deformable, fixed.grid, moving.grid))
-    return Opened(fixed, moving, make_plan(memory, fixed, moving, fitted, guided=guided), fitted)
+    plan = make_plan(memory, fixed, moving, fitted, beside)
+    return Opened(fixed, moving, plan, fitted)
 
 
 def _open(source: Any, name: str, spacing_mm: Spacing, channels: Channels) -> LazyImage:

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from warpfactor.errors import InputError, OutOfMemoryError
 from warpfactor.geometry.grid import Grid
 from warpfactor.io.lazy import LazyImage
 from warpfactor.memory import parse_bytes, shown_bytes, used_bytes
 from warpfactor.recipebook.recipe import Recipe
-from warpfactor.stages.deform import runs_coarser
+from warpfactor.stages.deform import runs_coarser, voxel_bytes
 from warpfactor.stages.finest import can_be_coarser, warp_grid
 from warpfactor.stages.settings import Deformable
 from warpfactor.terms.base import Local
 
 # Bytes, counted in the code and checked by runs of up to 256³ voxels; docs/benchmarks/large.md.
 LIBRARIES = 570e6  # of Python, PyTorch, Numba and compiled kernels
-RUN = 50  # a voxel of the images that are registered, besides the images as they were read
-LINEAR_RUN = 16  # the same without a warp
+LINEAR_RUN = 16  # a voxel of the images that are registered without a warp, besides the images as they were read
 SHORT_IMAGES = 4  # saved of them by 16-bit images
 FIELD = 12  # a voxel of a displacement field
-LEVEL_EXTRA = 10  # a voxel of the warp's grid at the finest level, besides two fields
+LEVEL_EXTRA = 10  # a voxel of the warp's grid while a step is made of the gradient, when there is no slab
+KEPT_MASKS = 3  # a voxel of the warp's grid: where the fixed image shows something, and the masks of both
 SLAB = 34  # a voxel of a slab, besides what the metric holds of it
 READING = 96e6  # planes that are read, or written, at once
 THICKEST, THINNEST, LEAST = 64, 8, 2  # planes of a slab; the least is for metrics that hold more of it
@@ -70,8 +70,27 @@ class MemoryPlan:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class Beside:
+    """What there is in a registration besides the two images.
+
+    Attributes:
+        guided: whether something else leads the warp, which needs whole fields.
+        shared: whether ranks share the deformable stage. None of them needs more than one process does.
+        masked: whether the fixed and the moving image have a mask.
+    """
+
+    guided: bool = False
+    shared: bool = False
+    masked: tuple[bool, bool] = (False, False)
+
+
 def make_plan(
-    limit: str | float | MemoryPlan, fixed: LazyImage, moving: LazyImage, recipe: Recipe, *, guided: bool = False
+    limit: str | float | MemoryPlan,
+    fixed: LazyImage,
+    moving: LazyImage,
+    recipe: Recipe,
+    beside: Beside | None = None,
 ) -> MemoryPlan:
     """The first way that keeps within the limit, of those that cost least accuracy first.
 
@@ -79,24 +98,28 @@ def make_plan(
         limit: such as "8GB" or a number of bytes; or a plan that is to be followed.
         fixed, moving: the images.
         recipe: for the fixed image's grid.
-        guided: whether something besides the images leads the warp, which needs whole fields.
+        beside: what there is besides the images; nothing by default.
 
     Raises:
         OutOfMemoryError: if none does; it says what the least is.
     """
+    beside = beside or Beside()
     if isinstance(limit, MemoryPlan):
-        if limit.coarser and not can_run_coarser(recipe):
+        if limit.coarser and (beside.shared or not can_run_coarser(recipe)):
             raise InputError(f"The warp of the recipe {recipe.name!r} cannot stay on a coarser grid for these images.")
         return limit
     bytes_allowed = limit_bytes(limit)
-    plans = _ways(bytes_allowed, fixed, moving, recipe, coarser=can_run_coarser(recipe) and not guided)
+    masked = zip((fixed, moving), beside.masked, strict=True)
+    pair = _Pair(fixed, moving, sum(image.grid.voxel_count for image, has_mask in masked if has_mask))
+    coarser = can_run_coarser(recipe) and not beside.guided and not beside.shared
+    plans = _ways(bytes_allowed, pair, recipe, coarser=coarser)
     fitting = next((plan for plan in plans if plan.predicted_bytes <= bytes_allowed), None)
     if fitting is None:
         least = min(plan.predicted_bytes for plan in plans)
         raise OutOfMemoryError(
             f"A memory limit of {shown_bytes(bytes_allowed)} cannot be held: registering {fixed.name} "
             f"({fixed.grid.summary}) and {moving.name} needs at least {shown_bytes(least)}"
-            f"{_why(recipe, guided=guided)}."
+            f"{_why(recipe, beside)}."
         )
     return fitting
 
@@ -115,9 +138,11 @@ def can_run_coarser(recipe: Recipe) -> bool:
     return all(runs_coarser(each) and can_be_coarser(each) for each in stages)
 
 
-def _why(recipe: Recipe, *, guided: bool) -> str:
+def _why(recipe: Recipe, beside: Beside) -> str:
     """Why there is no way that takes less."""
-    if guided:
+    if beside.shared:
+        return " in rank 0, as ranks do not share the finest level on the half grid; it needs less without ranks"
+    if beside.guided:
         return ", as landmarks and other terms need whole fields; it needs less without them"
     stages = [each for each in (recipe.deformable, recipe.across) if each is not None]
     whole = [each.metric.name for each in stages if not isinstance(each.metric, Local)]
@@ -128,49 +153,76 @@ def _why(recipe: Recipe, *, guided: bool) -> str:
     return ", as the recipe keeps whole fields; the recipe brain, for one, needs less"
 
 
-def _ways(allowed: int, fixed: LazyImage, moving: LazyImage, recipe: Recipe, *, coarser: bool) -> list[MemoryPlan]:
-    base = max(LIBRARIES, used_bytes() - fixed.held_bytes - moving.held_bytes)
-    whole = _whole_parts(base, fixed, moving, recipe)
+class _Pair(NamedTuple):
+    """The images, and the bytes of the masks that were given with them."""
+
+    fixed: LazyImage
+    moving: LazyImage
+    mask_bytes: int
+
+    @property
+    def images(self) -> tuple[LazyImage, LazyImage]:
+        return self.fixed, self.moving
+
+    @property
+    def held_bytes(self) -> int:
+        return self.fixed.held_bytes + self.moving.held_bytes
+
+
+def _ways(allowed: int, pair: _Pair, recipe: Recipe, *, coarser: bool) -> list[MemoryPlan]:
+    base = max(LIBRARIES, used_bytes() - pair.held_bytes)
+    whole = _whole_parts(base, pair, recipe)
     ways = [_plan(allowed, whole, "float32", "full", None)]
     if recipe.deformable is not None:
-        saved = SHORT_IMAGES / 2 * sum(image.channels * image.grid.voxel_count for image in (fixed, moving))
+        saved = SHORT_IMAGES / 2 * sum(image.channels * image.grid.voxel_count for image in pair.images)
         short = {**whole, "registration": whole["registration"] - saved}
         ways.append(_plan(allowed, short, "int16", "full", None))
     if coarser:
         planes = THICKEST
-        ways.append(_coarser(allowed, base, fixed, moving, recipe, planes))
+        ways.append(_coarser(allowed, base, pair, recipe, planes))
         while ways[-1].predicted_bytes > allowed and planes > THINNEST:
-            planes = max(THINNEST, planes * 3 // 4 // 2 * 2)
-            ways.append(_coarser(allowed, base, fixed, moving, recipe, planes))
+            planes = _thinner(planes)
+            ways.append(_coarser(allowed, base, pair, recipe, planes))
     return ways
 
 
-def _whole_parts(base: float, fixed: LazyImage, moving: LazyImage, recipe: Recipe) -> dict[str, float]:
+def _thinner(planes: int) -> int:
+    """The next number of planes of a slab to try."""
+    return max(THINNEST, planes * 3 // 4 // 2 * 2)
+
+
+def _whole_parts(base: float, pair: _Pair, recipe: Recipe) -> dict[str, float]:
     """Of a run whose images are read whole."""
-    images = 4 * sum(image.channels * image.grid.voxel_count for image in (fixed, moving))
-    more = 4 * (fixed.channels - 1) * fixed.grid.voxel_count + 4 * (moving.channels - 1) * moving.grid.voxel_count
-    each = LINEAR_RUN if recipe.deformable is None else RUN
-    return {"registration": base + images + more + each * fixed.grid.voxel_count}
+    images = 4 * sum(image.channels * image.grid.voxel_count for image in pair.images)
+    more = 4 * sum((image.channels - 1) * image.grid.voxel_count for image in pair.images)
+    return {
+        "registration": base + images + more + 2 * pair.mask_bytes + _run_bytes(recipe) * pair.fixed.grid.voxel_count
+    }
 
 
-def _coarser(allowed: int, base: float, fixed: LazyImage, moving: LazyImage, recipe: Recipe, planes: int) -> MemoryPlan:
-    """Of a run at half the resolution, and of its finest level by slabs."""
-    kept = base + fixed.held_bytes + moving.held_bytes
-    grids = warp_grid(fixed.grid), warp_grid(moving.grid)
+def _run_bytes(recipe: Recipe) -> int:
+    """A voxel of the images that are registered, besides the images as they were read."""
+    return LINEAR_RUN if recipe.deformable is None else voxel_bytes(recipe.deformable)
+
+
+def _coarser(allowed: int, base: float, pair: _Pair, recipe: Recipe, planes: int) -> MemoryPlan:
+    """Of a run at half the resolution, and of its finest level by slabs, beside which no coarse image is held."""
+    kept = base + pair.held_bytes + pair.mask_bytes
+    grids = warp_grid(pair.fixed.grid), warp_grid(pair.moving.grid)
     small = grids[0].voxel_count
-    short = [2 * image.grid.voxel_count for image in (fixed, moving)]
-    coarse = 4 * sum(image.channels * grid.voxel_count for image, grid in zip((fixed, moving), grids, strict=True))
+    short = [2 * image.grid.voxel_count for image in pair.images]
+    coarse = 4 * sum(image.channels * grid.voxel_count for image, grid in zip(pair.images, grids, strict=True))
     more = coarse - 4 * sum(grid.voxel_count for grid in grids)
     stages = [each for each in (recipe.deformable, recipe.across) if each is not None]
-    slab = max((slab_bytes(recipe, each, fixed.grid, planes) for each in stages), default=0)
+    slab = max((slab_bytes(recipe, each, pair.fixed.grid, planes) for each in stages), default=0)
     parts = {
         "reading": kept + max(short) + coarse + small * 4 + READING,
-        "coarser levels": kept + coarse + more + (LINEAR_RUN if not stages else RUN) * small,
+        "coarser levels": kept + coarse + more + _run_bytes(recipe) * small,
     }
     if stages:
-        full = sum(count * image.channels for count, image in zip(short, (fixed, moving), strict=True))
-        fields = 2 * FIELD + LEVEL_EXTRA
-        parts["finest level"] = kept + coarse + full + fields * small + max(slab, READING)
+        full = sum(count * image.channels for count, image in zip(short, pair.images, strict=True))
+        fields = 2 * FIELD + KEPT_MASKS
+        parts["finest level"] = kept + full + fields * small + max(slab, READING, LEVEL_EXTRA * small)
     parts["writing"] = kept + coarse + 3 * FIELD * small + READING + slab
     return _plan(allowed, parts, "int16", "half", planes if stages else None)
 
@@ -181,6 +233,19 @@ def slab_bytes(recipe: Recipe, stage: Deformable, grid: Grid, planes: int) -> in
     reach = stage.metric.reach(len(stage.levels) - 1)
     own = planes_for(recipe, stage, planes)
     return (SLAB + stage.metric.slab_bytes) * (own + 2 * reach) * math.prod(grid.shape[1:])
+
+
+def planes_beside(plan: MemoryPlan, recipe: Recipe, stage: Deformable, grid: Grid, unplanned_bytes: int) -> int:
+    """Planes of a slab with the metric of a stage: fewer than planned if masks came up that nobody could foresee.
+
+    Those of missing parts and of voxels without a value are found on the way.
+    """
+    planes = THINNEST if plan.slab_planes is None else plan.slab_planes
+    room = plan.limit_bytes - plan.parts.get("finest level", 0) - unplanned_bytes
+    planned = slab_bytes(recipe, stage, grid, planes)
+    while planes > THINNEST and slab_bytes(recipe, stage, grid, planes) > room + planned:
+        planes = _thinner(planes)
+    return planes_for(recipe, stage, planes)
 
 
 def planes_for(recipe: Recipe, stage: Deformable, planes: int) -> int:
@@ -201,6 +266,7 @@ def _plan(allowed: int, parts: dict[str, float], images: str, warp: str, planes:
 
 def without_finest(recipe: Recipe) -> Recipe:
     """The recipe for images at half their resolution: all levels but the finest."""
+    recipe = recipe.for_motion(broad=False)  # the finest level would tell, and it is not among them
     changed = {
         name: None
         if stage is None

@@ -76,6 +76,7 @@ def entries_of(result: Registration) -> dict[str, Any]:
         "backend": run.backend,
         "threads": run.threads,
         "ranks": run.ranks,
+        **({"rank_peak_memory_mb": [peak / (1 << 20) for peak in run.rank_peaks]} if run.rank_peaks else {}),
         "seed": run.seed,
         "versions": dict(run.versions),
         "recipe": result.recipe.to_dict(),
@@ -92,10 +93,10 @@ def warped_name(result: Registration) -> str:
 
 
 def _memory_to_dict(result: Registration) -> dict[str, Any]:
-    """The plan, the peak so far, and the coarse grids that the images of the result have."""
+    """The plan, the peak so far, of all ranks if there are several, and whether it is within the limit."""
     run = result.run
     assert run.plan is not None
-    peak = None if run.peak_memory_mb is None else round(run.peak_memory_mb * (1 << 20))
+    peak = None if run.peak_memory_mb is None else max(round(run.peak_memory_mb * (1 << 20)), *run.rank_peaks, 0)
     return {**run.plan.to_dict(), "peak_bytes": peak, "held": None if peak is None else peak <= run.plan.limit_bytes}
 
 

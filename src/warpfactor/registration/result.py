@@ -66,6 +66,7 @@ class RunInfo:
         sources: absolute paths of the images and masks that were given as files, by name.
         prints: SHA-256, size and time of those files when they were read, by name.
         ranks: number of processes that shared the deformable stage.
+        rank_peaks: the peak memory of each of these in bytes when it ended, if there were several.
         plan: how it kept within a limit of memory, if there was one.
     """
 
@@ -83,6 +84,7 @@ class RunInfo:
     sources: Mapping[str, Path] = field(default_factory=dict)
     prints: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     ranks: int = 1
+    rank_peaks: tuple[int, ...] = ()
     plan: MemoryPlan | None = None
 
     def with_seconds(self, part: str, seconds: float) -> RunInfo:

@@ -17,7 +17,7 @@ import torch
 from warpfactor import kernels
 from warpfactor.checks.device.record import unverified
 from warpfactor.errors import InputError
-from warpfactor.geometry.grid import Grid
+from warpfactor.geometry.grid import Grid, Matrix
 from warpfactor.memory import memory_errors
 from warpfactor.ranks.crew import Ranks
 from warpfactor.ranks.work import check_backend, check_shared
@@ -37,8 +37,8 @@ from warpfactor.registration.inputs import (
     load_mask,
     load_pair,
 )
-from warpfactor.registration.large import Opened, open_planned
-from warpfactor.registration.plan import MemoryPlan
+from warpfactor.registration.large import Opened, open_planned, without_voxels
+from warpfactor.registration.plan import Beside, MemoryPlan
 from warpfactor.registration.provenance import recorded
 from warpfactor.registration.resources import Clock, checked_device, limited_threads, seeded
 from warpfactor.registration.result import Registration
@@ -52,7 +52,7 @@ from warpfactor.show.wording import warn_of
 from warpfactor.stages.contrasts import same_contrast
 from warpfactor.stages.deform import check_given, run_deformable, treats_alike, working_grid
 from warpfactor.stages.found import Found
-from warpfactor.stages.stage import Progress
+from warpfactor.stages.stage import Ending, Progress
 from warpfactor.terms import Weighted
 
 _log = logging.getLogger(__name__)
@@ -141,9 +141,9 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
     _check_storage(chosen, choice)
     warn_of(unverified(place, choice.name))
     wanted = _Wanted((fixed_spacing_mm, moving_spacing_mm), (fixed_channels, moving_channels), threads)
-    guided = landmarks is not None or bool(terms)
+    beside = Beside(landmarks is not None or bool(terms), ranks != 1, (fixed_mask is not None, moving_mask is not None))
     limited = partial(open_planned, sources=(fixed, moving), recipe=chosen, **wanted.of_images, device=place)
-    opened = _planned(partial(limited, guided=guided), memory, ranks, on_plan)
+    opened = _planned(partial(limited, beside=beside), memory, on_plan)
     chosen = chosen if opened is None else opened.recipe
     ops = choice.load()
     with memory_errors(REMEDY):
@@ -155,9 +155,7 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
         on_read(images)
     if place.type == "cpu" and opened is None:
         check_room(images, chosen)
-    if chosen.deformable is not None:
-        check_weights(chosen.deformable.channel_weights, images)
-        chosen = chosen.for_grid(working_grid(chosen.deformable, images.fixed.grid, images.moving.grid))
+    chosen = _fitted(chosen, images)
     start = load_initial(initial, images.fixed.grid, ops)
     guides = load_guides((*_points(landmarks, landmarks_weight), *terms), images, ops, place)
     led = _Led(guides, metric_weight, chosen)
@@ -175,8 +173,11 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
         scene = _prepare(images, chosen, run)
         found = _run_stages(scene, chosen, start, led, run)
         del scene, start
-        if opened is not None and opened.plan.coarser:
+        if opened is not None and opened.plan.coarser and found.warped is not None and not found.interrupted:
+            images = without_voxels(images)
             found = _at_full_resolution(found, opened, run)
+            images = opened.read_again(images, ops)
+            clock.lap("read")
         result = finish(images, found, run, outside)
         result = replace(result, run=replace(result.run, sources=sources, prints=prints))
         return result if opened is None else opened.described(result)
@@ -187,6 +188,14 @@ def _recipe(spec: str | Recipe, overrides: Mapping[str, Any] | None, channel_wei
     if channel_weights is not None:
         changes["deformable.channel_weights"] = tuple(channel_weights)
     return find_recipe(spec).replace(changes)
+
+
+def _fitted(recipe: Recipe, images: Images) -> Recipe:
+    """The recipe for these images: levels and iterations follow from their size."""
+    if recipe.deformable is None:
+        return recipe
+    check_weights(recipe.deformable.channel_weights, images)
+    return recipe.for_grid(working_grid(recipe.deformable, images.fixed.grid, images.moving.grid))
 
 
 @dataclass(frozen=True)
@@ -212,14 +221,11 @@ class _Led:
 def _planned(
     open_within: Callable[[str | float | MemoryPlan], Opened],
     memory: str | float | MemoryPlan | None,
-    ranks: int | Ranks,
     on_plan: Callable[[MemoryPlan], None] | None,
 ) -> Opened | None:
     """The images opened for a limit of memory; None without one."""
     if memory is None:
         return None
-    if ranks != 1:
-        raise InputError("A limit of memory is for one process; give either memory or ranks.")
     opened = open_within(memory)
     if on_plan is not None:
         on_plan(opened.plan)
@@ -327,22 +333,15 @@ def _run_stages(scene: Scene, recipe: Recipe, start: Initial, led: _Led, run: Ru
         recipe = recipe.for_contrasts(same=same)
         run.clock.lap("contrasts")
     if recipe.deformable is not None and not run.stopped:
-        if run.crew is None:
-            warped = run_deformable(
-                scene,
-                recipe.deformable,
-                ops=run.ops,
-                affine=aligned.matrix,
-                start=start.displacement,
-                guides=led.guides,
-                metric_weight=led.metric_weight,
-                watch=run.watch(),
-            )
-        else:
-            _check_shared(recipe, start, led, scene.fixed.grid, run.backend)
-            warped = run.crew.run(scene, recipe.deformable, ops=run.ops, affine=aligned.matrix, watch=run.watch())
+        if recipe.broad is None:
+            recipe = recipe.for_motion(broad=False)
+        warped = _warped(scene, recipe, aligned.matrix, start, led, run)
+        if recipe.broad is not None:
+            broad = warped.stage.ending is Ending.BROAD
+            recipe = recipe.for_motion(broad=broad)
+            if broad and not run.stopped:
+                warped = _warped(scene, recipe, aligned.matrix, start, led, run)
         displacement, stages = warped.displacement, (*stages, warped.stage)
-        run.log_stage(warped.stage)
         run.clock.lap("deformable")
     return StageResults(
         recipe=recipe,
@@ -358,15 +357,34 @@ def _run_stages(scene: Scene, recipe: Recipe, start: Initial, led: _Led, run: Ru
     )
 
 
+def _warped(scene: Scene, recipe: Recipe, matrix: Matrix, start: Initial, led: _Led, run: RunContext) -> Found:
+    """What the deformable stage finds."""
+    assert recipe.deformable is not None
+    if run.crew is None:
+        found = run_deformable(
+            scene,
+            recipe.deformable,
+            ops=run.ops,
+            affine=matrix,
+            start=start.displacement,
+            guides=led.guides,
+            metric_weight=led.metric_weight,
+            watch=run.watch(),
+        )
+    else:
+        _check_shared(recipe, start, led, scene.fixed.grid, run.backend)
+        found = run.crew.run(scene, recipe.deformable, ops=run.ops, affine=matrix, watch=run.watch())
+    run.log_stage(found.stage)
+    return found
+
+
 def _at_full_resolution(found: StageResults, opened: Opened, run: RunContext) -> StageResults:
     """What the stages found at half the resolution, after the finest level of the deformable one."""
-    across = found.recipe.deformable != opened.recipe.deformable
-    whole = replace(found, recipe=opened.full_recipe.for_contrasts(same=not across))
-    if found.warped is None or found.interrupted:
-        return whole
+    settings, warped = opened.full(found.recipe).deformable, found.warped
+    assert settings is not None and warped is not None
     gaps = [mask if share else None for mask, share in zip(found.masks, found.missing, strict=True)]
-    warped = opened.refine(found.warped, found.matrix, gaps, across=across, ops=run.ops, watch=run.watch())
-    run.log_stage(warped.stage)
+    finer = opened.refine(warped, settings, found.matrix, gaps, ops=run.ops, watch=run.watch())
+    run.log_stage(finer.stage)
     run.clock.lap("finest level")
-    stages = (*found.stages[:-1], warped.stage)
-    return replace(whole, displacement=warped.displacement, warped=warped, stages=stages, interrupted=run.stopped)
+    stages = (*found.stages[:-1], finer.stage)
+    return replace(found, displacement=finer.displacement, warped=finer, stages=stages, interrupted=run.stopped)

@@ -22,6 +22,7 @@ _ENDINGS = {
     Ending.LIMIT: "Finished: the levels ran to their iteration limits, or to where nothing more was to be gained.",
     Ending.STALLED: "Finished: no step lowered the cost any more.",
     Ending.ROSE: "Stopped where the cost began to rise, as the stopping rule of the recipe says.",
+    Ending.BROAD: "Left to smoother settings, because the motion is smooth.",
     Ending.NOISE: "Converged: only noise was left to follow.",
     Ending.INTERRUPTED: "Interrupted; this is the best result so far.",
     Ending.SKIPPED: "Skipped, because it has the same shape as the next level.",

@@ -165,15 +165,17 @@ def run_between(
     before = _full_cost(both, solver.ways(start, ops))
     search = _Search(scene, middle, solver, settings, ops, watch)
     found = search.run(start)
-    after = _full_cost(both, solver.ways(found, ops))
-    kept = after.cost <= before.cost or not math.isfinite(before.cost)
+    ending = stage_ending(search.endings)
+    broad = ending is Ending.BROAD
+    after = before if broad else _full_cost(both, solver.ways(found, ops))
+    kept = not broad and (after.cost <= before.cost or not math.isfinite(before.cost))
     stage = Stage(
         name="deformable",
         metric=settings.metric.name,
         level=1.0,
         cost_before=before.cost,
         cost_after=after.cost,
-        ending=stage_ending(search.endings) if kept else Ending.WORSE,
+        ending=ending if kept or broad else Ending.WORSE,
         kept=kept,
         seconds=watch.seconds,
         history=tuple(watch.events),

@@ -69,7 +69,7 @@ def inconsistency(scene: Scene, matrix: Matrix, settings: Deformable, ops: Ops) 
 def _coarse(settings: Deformable) -> Deformable:
     """The settings for a few quick iterations."""
     size = replace(settings, levels=LEVELS, iterations=ITERATIONS, coarsest=0, meant_for=0)
-    return replace(size, method="greedy", volume=0.0, agreement=0.0, shading=0.0)
+    return replace(size, method="greedy", volume=0.0, agreement=0.0, heavy=0.0, broad_from=0.0, shading=0.0)
 
 
 def _weight(level: Scene, warp: Tensor | None, through: Tensor, ops: Ops) -> Tensor:

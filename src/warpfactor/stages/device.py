@@ -63,6 +63,8 @@ def run_level(solver: LevelSolver, warp: Tensor, carried: Carried) -> tuple[Tens
     task = _begun(solver, warp, carried)
     if task is None:
         return solver.run(warp, carried)
+    if solver.broad:
+        return warp, Ending.BROAD
     company = company_of(solver.ops)
     found = run_together([task])[0] if company is None else company.join(task.kind, task, run_together)
     if isinstance(found, InputError):
@@ -120,7 +122,7 @@ def _begun(solver: LevelSolver, warp: Tensor, carried: Carried) -> _Task | None:
     force = solver._force(other)
     solver._look_at_halves(force, 0)
     if rule.relative:
-        solver._smooth(force, solver.widened * settings.sigma_grad, settings.tail)
+        solver._smooth(force, solver.widened * settings.sigma_grad, solver.tail)
         solver._measure_damping(force)
     _, first = rule.judge(solver._first_damping(carried), point.cost, undo=False)
     give_back_memory()
@@ -243,6 +245,7 @@ class _Turns:
         lead.cost = of_pairs([task.cost for task in tasks], [solver.matrix for solver in solvers], lead.ops)
         lead.matrix = shared([solver.matrix for solver in solvers])
         lead.widened = shared([solver.widened for solver in solvers])
+        lead.tail = shared([solver.tail for solver in solvers])
         units = [solver.damping_unit for solver in solvers]
         lead.damping_unit = cast(float, torch.tensor(units, dtype=torch.float64).to(device))
         rule, damped = lead.settings.damping, lead.settings.optimizer.damped
@@ -356,7 +359,7 @@ class _Turns:
         """Turn the gradients in `walk.other` into the next warps; predicted decreases, and longest steps."""
         walk, lead, settings, units = self.walk, self.lead, self.lead.settings, self.lead.units
         force = lead._force(walk.other)
-        lead._smooth(force, lead.widened * settings.sigma_grad, settings.tail)
+        lead._smooth(force, lead.widened * settings.sigma_grad, lead.tail)
         taken = settings.optimizer.step(
             force, None, damping=state.damping * lead.damping_unit, residual=point.residual, units=units, ops=lead.ops
         )

@@ -202,6 +202,7 @@ class SlabCost:
             if gradient is not None and force is not None:
                 self._keep(force, slab)
                 self._restrict(force[:, slab.inner], slab, gradient)
+            del fine  # before the next one is made
         cost = total / count if count else 0.0
         return Linearization(cost, cost, count)
 

@@ -44,7 +44,8 @@ def run_greedy(  # noqa: PLR0913 - what all deformable stages take, and who shar
 ) -> tuple[Tensor | None, Stage]:
     """The warp u that minimises the cost of M(A(x + u(x))) against F(x), and how the stage went.
 
-    The cost at full resolution decides whether the warp is used: if it rose, the result is `start` again.
+    The cost at full resolution decides whether the warp is used: if it rose, the result is `start` again, as it is
+    where the motion turns out to be too smooth for the settings (see Deformable.broad_from).
 
     Args:
         scene: the two images.
@@ -65,15 +66,16 @@ def run_greedy(  # noqa: PLR0913 - what all deformable stages take, and who shar
     cost_of = _full_cost(scene, settings, through, share.ops(ops))
     before = cost_of(start)
     found, ending, levels = _Search(scene, settings, through, given, ops, watch, share).run()
-    after = cost_of(found)
-    kept = after.cost <= before.cost or not math.isfinite(before.cost)
+    broad = ending is Ending.BROAD
+    after = before if broad else cost_of(found)
+    kept = not broad and (after.cost <= before.cost or not math.isfinite(before.cost))
     stage = Stage(
         name="deformable",
         metric=settings.metric.name,
         level=1.0,
         cost_before=before.cost,
         cost_after=after.cost,
-        ending=ending if kept else Ending.WORSE,
+        ending=ending if kept or broad else Ending.WORSE,
         kept=kept,
         seconds=watch.seconds,
         history=tuple(watch.events),
@@ -127,9 +129,11 @@ class _Search:
         if warp is None:
             warp = zero_field((3, *self.scene.shape), device=self.scene.device)
         warp = resample_field(warp, found.grid, grid, self.share.ops(self.ops), self.share)
-        self.share.whole(warp, lambda: repair(warp, self.ops) if self.settings.volume > 0 else 0)
+        ending = stage_ending(self.endings)
+        if self.settings.volume > 0 and ending is not Ending.BROAD:
+            self.share.whole(warp, lambda: repair(warp, self.ops))
         give_back_memory()
-        return warp, stage_ending(self.endings), tuple(self.endings)
+        return warp, ending, tuple(self.endings)
 
     def _solve(self, level: Level, before: _Found) -> _Found:
         """The warp after one level."""

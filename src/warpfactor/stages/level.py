@@ -29,6 +29,7 @@ from warpfactor.terms import Linearization, Prepared, Term
 CHECK_EVERY = 4  # iterations: how often the halves of the force are compared
 VOLUME_SIGMA = 1.0  # voxels: SD of the Gaussian on the log Jacobian before its gradient is taken
 NO_GRADIENT = "The gradient of the cost has NaN or infinite values; check the images or your own loss."
+SHORT, LONG = 1.2, 1.6  # correlation lengths between which the share of the tail rises to that of `heavy`
 LEAST_VOLUME = 0.02  # determinants below this have its logarithm
 
 
@@ -143,7 +144,8 @@ class LevelSolver:
         self.units = level_units(self.grid, settings)
         self.cost = self._prepared(settings.optimizer.bind(settings.metric, self.units))
         self.damping_unit = 1.0
-        self.widened = settings.smoothness
+        self.widened, self.tail = settings.smoothness, settings.tail
+        self.broad = False
         self._report, self._stop = report, stop
 
     @property
@@ -205,7 +207,7 @@ class LevelSolver:
         if stop.flat(walk.costs) or stop.rising(walk.costs):
             return Ending.CONVERGED if stop.flat(walk.costs) else Ending.ROSE
         if not self._look_at_halves(self._force(walk.other), number):
-            return Ending.NOISE
+            return Ending.BROAD if self.broad else Ending.NOISE
         self._step(walk, point, number, state)
         if self.settings.optimizer.damped and walk.previous is None:
             self._look(walk, number, state, final=final)
@@ -273,7 +275,7 @@ class LevelSolver:
         """Turn the gradient in `walk.other` into the next warp, in place."""
         force, damping = self._force(walk.other), walk.state.damping
         settings, ops, units = self.settings, self.ops, self.units
-        self._smooth(force, self.widened * settings.sigma_grad, settings.tail)
+        self._smooth(force, self.widened * settings.sigma_grad, self.tail)
         if number == 0 and settings.damping.relative:
             self._measure_damping(force)
         taken = settings.optimizer.step(
@@ -304,18 +306,31 @@ class LevelSolver:
         self._smooth_warp(other, share)
 
     def _look_at_halves(self, force: Tensor, number: int) -> bool:
-        """Whether the force is more than noise; at the start of the level, how much wider to smooth."""
+        """Whether the level goes on: the force is more than noise and not too smooth for these settings.
+
+        At the start of the level it is decided how to smooth.
+        """
         settings = self.settings
         if number == 0 and settings.reach > 1:
             near, far = self._halves(force, 1.0), self._halves(force, FAR)
-            length = correlation_length(near, far, sum(n > 1 for n in force.shape[1:]))
-            self.widened = settings.smoothness * min(max(length, 1.0), settings.reach)
+            self._follow(correlation_length(near, far, sum(n > 1 for n in force.shape[1:])))
             give_back_memory()  # of the blocks; the field that the first step makes would otherwise come on top
+        if self.broad:
+            return False
         if settings.agreement <= 0 or number == 0 or number % CHECK_EVERY:
             return True
         found = self._halves(force, self.widened / settings.smoothness).correlation
         give_back_memory()
         return found >= settings.agreement
+
+    def _follow(self, length: float) -> None:
+        """Smooth as wide as the correlation length of the force, and with a heavier tail where it is long."""
+        settings = self.settings
+        self.widened = settings.smoothness * min(max(length, 1.0), settings.reach)
+        share, ratio = settings.tail
+        rise = min(max((length - SHORT) / (LONG - SHORT), 0.0), 1.0)
+        self.tail = share + max(settings.heavy - share, 0.0) * rise, ratio
+        self.broad = self.level.finest and 0 < settings.broad_from <= length
 
     def _halves(self, force: Tensor, wider: float) -> Agreement:
         """How far two halves of the force agree after the gradient's Gaussian, `wider` times as wide."""

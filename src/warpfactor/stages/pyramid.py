@@ -105,7 +105,7 @@ def reporter(level: Level, grid: Grid, settings: Deformable, watch: Watch) -> Ca
 def stage_ending(levels: Endings) -> Ending:
     """Why a stage ended, by how its levels did."""
     last = levels[-1][1] if levels else Ending.LIMIT
-    if last in (Ending.INTERRUPTED, Ending.STALLED, Ending.ROSE):
+    if last in (Ending.INTERRUPTED, Ending.STALLED, Ending.ROSE, Ending.BROAD):
         return last
     settled = (Ending.CONVERGED, Ending.STALLED, Ending.NOISE, Ending.SKIPPED)
     return Ending.CONVERGED if all(ending in settled for _, ending in levels) else Ending.LIMIT

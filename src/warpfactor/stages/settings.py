@@ -42,9 +42,13 @@ class Deformable:
             ("spacing" units) or of each axis ("normalized").
         tail: (share, ratio): this share of the gradient's kernel along each axis is `ratio` times as wide. A heavy tail
             moves neighbourhoods together and still lets a detail move by itself.
+        heavy: share of the tail where the correlation length of the force is long (see `reach`); 0 keeps that of
+            `tail`.
         smoothness: multiplies `sigma_grad` and `sigma_warp`: more than 1 is smoother, less is closer to the images.
         reach: at the start of a level both Gaussians are widened, at most by this factor, to the correlation length of
             what two halves of the force agree on (see agreement.py); 1 leaves them as they are.
+        broad_from: correlation length of the force at the finest level, in units of its Gaussian, from which the stage
+            ends before that level and Recipe.broad takes over; 0 never does.
         agreement: a level ends when the two halves correlate less than this, as only noise is left; 0 never looks.
         volume: share of a step by which the gradient of the warp's smoothed log Jacobian is added to it, which evens
             out changes of volume; 0 never does.
@@ -75,8 +79,10 @@ class Deformable:
     sigma_grad: float = 1.5
     sigma_warp: float = 0.6
     tail: tuple[float, float] = (0.0, 1.0)
+    heavy: float = 0.0
     smoothness: float = 1.0
     reach: float = 1.0
+    broad_from: float = 0.0
     agreement: float = 0.0
     volume: float = 0.0
     smoothing: str = "step"
@@ -102,6 +108,8 @@ class Deformable:
         self._check_numbers()
         if not 0 <= self.tail[0] <= 1 or not self.tail[1] >= 1:
             raise InputError(f"The tail's share must be in [0, 1] and its ratio at least 1, not {self.tail}.")
+        if not 0 <= self.heavy <= 1:
+            raise InputError(f"The setting deformable.heavy = {self.heavy:g} is a share and must be in [0, 1].")
         if self.method not in METHODS:
             raise InputError(f"Unknown method {self.method!r}; use one of {', '.join(METHODS)}.")
         if self.units not in UNITS:
@@ -118,7 +126,7 @@ class Deformable:
         for name in ("step", "truncate", "smoothness"):
             if not 0 < getattr(self, name) < math.inf:
                 raise InputError(f"The setting deformable.{name} = {getattr(self, name):g} must be a positive number.")
-        for name in ("sigma_grad", "sigma_warp", "blur", "shading", "volume", "coarsest", "meant_for"):
+        for name in ("sigma_grad", "sigma_warp", "blur", "shading", "volume", "coarsest", "meant_for", "broad_from"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise InputError(
                     f"The setting deformable.{name} = {getattr(self, name):g} must be 0 or a positive number."

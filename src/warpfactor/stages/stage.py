@@ -16,6 +16,7 @@ class Ending(Enum):
     LIMIT = "limit"  # the iterations ran out
     STALLED = "stalled"  # no step lowered the cost any more
     ROSE = "rose"  # the cost began to rise
+    BROAD = "broad"  # what moves is so smooth that a smoother stage finds it better; see Recipe.broad
     NOISE = "noise"  # two halves of the force no longer agree: only noise is left
     INTERRUPTED = "interrupted"  # somebody stopped it; the best so far holds
     SKIPPED = "skipped"  # a level that has the same shape as the next one

@@ -102,7 +102,10 @@ class BothWays:
     def __post_init__(self) -> None:
         self.scene = self.scene.single()
         self._matrices = self.middle.matrices(self.scene)
-        self._views = [self.scene.swapped(), self.scene]  # what is known of each image moving over the other
+        # What is known of each image moving over the other: nothing yet. A scene may have notes of its fixed image on
+        # the grid of that, which its exchanged form has not: with them exchanged images would not be treated alike.
+        self._views = [self.scene.swapped(), self.scene.swapped().swapped()]
+        self._beyond = [[_commonest_corner(each) for each in side.data] for side in self.scene.sides]
         self._waits = True  # for the device
         self._movable = True  # whether the term can do without it; known once it has been asked
 
@@ -141,5 +144,14 @@ class BothWays:
         mask = None if self._waits and bool(inside.all()) else inside.view(torch.uint8)
         data = torch.stack(channels) if len(channels) > 1 else channels[0][None]
         if mask is not None:
-            data.nan_to_num_(0.0)
+            # It goes on as it ends: LNCC leaves out rows of one value, which no other value must cut off.
+            for image, beyond in zip(data, self._beyond[side], strict=True):
+                image.nan_to_num_(beyond)
         return replace(given, data=data, mask=mask, grid=self.middle.grid)
+
+
+def _commonest_corner(image: Tensor) -> float:
+    """The commonest value of the eight corners of an image (D, H, W)."""
+    corners = image[tuple(slice(None, None, max(1, n - 1)) for n in image.shape)]
+    values, counts = corners.unique(return_counts=True)  # type: ignore[no-untyped-call]
+    return float(values[counts.argmax()])

@@ -14,7 +14,7 @@ from warpfactor.errors import InputError
 from warpfactor.geometry.grid import Grid, Matrix, Points
 from warpfactor.kernels.ops import Ops
 from warpfactor.scene.levels import finest_spacing
-from warpfactor.scene.middle import Middle, came_from
+from warpfactor.scene.middle import DIGITS, Middle, came_from
 from warpfactor.scene.scene import Scene
 from warpfactor.terms.base import Linearization, Plain
 from warpfactor.terms.both import Pair, mean_of
@@ -85,7 +85,7 @@ class LandmarkTerm(Plain):
         """See BetweenTerm.between."""
         grid, sides = middle.grid, tuple(zip(scene.sides, (self.fixed, self.moving), middle.to_sides, strict=True))
         first, second = (_Goal.of(points, side.grid, grid) for side, points, _ in sides)
-        starts = (grid.world_to_index(_before(points, matrix)) for _, points, matrix in sides)
+        starts = (grid.world_to_index(_before(points, matrix)).round(DIGITS) for _, points, matrix in sides)
         return _LandmarksBetween((first, second), tuple(starts), middle.matrices(scene), grid, self._reach(grid))
 
     def _reach(self, grid: Grid) -> float:

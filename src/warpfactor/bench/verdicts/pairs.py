@@ -6,153 +6,74 @@ resolution at which checks compare images. Phantoms and pairs with hard starts n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 from itertools import permutations
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
-import torch
 
 from warpfactor import kernels
 from warpfactor.bench.data.dataset import BenchCase
 from warpfactor.bench.data.hard import HardPair, hard_pairs, make_pair
 from warpfactor.bench.data.kinds import COLLECTION, ImageKind
 from warpfactor.bench.data.landmarks import read_pair
-from warpfactor.checks.coarse import shrink, shrink_mask, spacing_for
-from warpfactor.geometry.grid import Grid, Matrix
+from warpfactor.bench.verdicts.bent import bent_pairs
+from warpfactor.bench.verdicts.trial import PairSource, TrialPair, half_of, shrunk, small_spacing
+from warpfactor.bench.verdicts.truth import LabelTruth, MapTruth, PointTruth, Truth, side_mm
+from warpfactor.checks.coarse import shrink_mask
+from warpfactor.geometry.grid import Grid
 from warpfactor.geometry.image import Image
-from warpfactor.geometry.transform import Affine, Transform
+from warpfactor.geometry.transform import Affine
 from warpfactor.io import Landmarks, read_image, read_labels, read_mask
-from warpfactor.measure import dice, target_registration_error
 from warpfactor.phantom import Contrast, phantom
 
-VOXELS, PIXELS = 50_000, 16_000  # of volumes and of slices
-MOST = {"brain": 28, "hippocampus": 24, "slices2d": 28, "mouse": 12, "protonlung": 14}  # pairs of a kind
+MOST = {"brain": 20, "hippocampus": 16, "slices2d": 20, "mouse": 12, "protonlung": 10}  # pairs of a kind
 BOTH_WAYS = ("lung", "liver", "macaque", "contrast", "knee", "histology")
 RECIPES = ("default", "default", "default", "symmetric", "default", "affine")  # in turn
-SEEDS = 6  # phantoms of each form and contrast
-CONTRASTS: tuple[Contrast, ...] = ("t1", "t2", "inverted")
+SEEDS = 4  # phantoms of each form, in two contrasts
+OTHER_CONTRASTS: tuple[Contrast, ...] = ("t2", "inverted")  # in turn
 FORMS: Mapping[str, tuple[int, int, int]] = {"volume": (36, 42, 36), "slice": (1, 128, 128)}
 SIDED = ("brain", "slices2d", "mouse", "protonlung")  # labels differ from left to right
 HARD_SLICE = "slice 200"
-
-
-class Truth(Protocol):
-    """What tells whether a transform is right; `score` has no meaning across kinds."""
-
-    @property
-    def better(self) -> int:
-        """+1 if a high score is good, -1 if a low one is."""
-        ...
-
-    def score(self, transform: Transform) -> float: ...
-
-
-@dataclass(frozen=True)
-class LabelTruth:
-    """Mean Dice over the labels that both maps have."""
-
-    fixed: Image
-    moving: Image
-    better: int = 1
-
-    @cached_property
-    def common(self) -> set[int]:
-        one, other = ({int(label) for label in torch.unique(image.data)} for image in (self.fixed, self.moving))
-        return (one & other) - {0}
-
-    def score(self, transform: Transform) -> float:
-        carried = transform.resample(self.moving, self.fixed.grid, mode="nearest").data[0]
-        found = dice(self.fixed.data[0], carried)
-        return sum(found.get(label, 0.0) for label in self.common) / max(len(self.common), 1)
-
-
-@dataclass(frozen=True)
-class PointTruth:
-    """Mean landmark error as a share of the fixed image's longest side."""
-
-    points: Landmarks
-    side_mm: float
-    better: int = -1
-
-    def score(self, transform: Transform) -> float:
-        return (
-            target_registration_error(transform.map_points(self.points.fixed), self.points.moving).mean / self.side_mm
-        )
-
-
-@dataclass(frozen=True)
-class MapTruth:
-    """Mean distance to a known affine over the object, as a share of the fixed image's longest side."""
-
-    matrix: Matrix
-    fixed: Image
-    better: int = -1
-
-    def score(self, transform: Transform) -> float:
-        values = self.fixed.data[0]
-        index = torch.nonzero(values > values.min() + 0.15 * (values.max() - values.min())).numpy()
-        points = self.fixed.grid.index_to_world(index[:: 1 + len(index) // 2000])
-        true = np.column_stack([points, np.ones(len(points))]) @ self.matrix.T
-        apart = np.linalg.norm(transform.map_points(points) - true[:, :3], axis=1).mean()
-        return float(apart) / side_mm(self.fixed.grid)
-
-
-@dataclass(frozen=True)
-class TrialPair:
-    """Two images and their truth.
-
-    Attributes:
-        name: unique.
-        kind: over which scores can be compared.
-        recipe: by which it is registered.
-        sided: whether labels differ from left to right, so that a mirrored image is wrong by them.
-    """
-
-    name: str
-    kind: str
-    fixed: Image
-    moving: Image
-    truth: Truth
-    recipe: str = "default"
-    fixed_mask: Image | None = None
-    moving_mask: Image | None = None
-    sided: bool = False
-
-
-def side_mm(grid: Grid) -> float:
-    """Length of the longest side of an image."""
-    return max(n * s for n, s in zip(grid.shape, grid.spacing_mm, strict=True))
-
-
-@dataclass(frozen=True)
-class PairSource:
-    """A pair that is read or made when it is needed."""
-
-    name: str
-    kind: str
-    make: Callable[[], TrialPair]
+NEW_SLICES = (  # other anatomies than those of hard_pairs, for the second half
+    HardPair("190 px, turned 60", "slice 190", 60),
+    HardPair("195 px, turned 150", "slice 195", 150),
+    HardPair("205 px, scale 0.7, turned 20", "slice 205", 20, scale=0.7),
+    HardPair("210 px, scale 1.4, turned 100", "slice 210", 100, scale=1.4),
+    HardPair("215 px, cut x, turned 30", "slice 215", 30, half="cut x"),
+    HardPair("220 px, empty x, turned 15", "slice 220", 15, half="empty x"),
+    HardPair("225 px, noise 0.3, turned 70", "slice 225", 70, noise=0.3),
+    HardPair("230 px, inverted, turned 120", "slice 230", 120, contrast="inverted"),
+    HardPair("235 px, wave, turned 10", "slice 235", 10, contrast="wave"),
+    HardPair("240 px, inverted object, turned 75", "slice 240", 75, contrast="inverted object"),
+)
 
 
 def all_pairs(folder: Path | None) -> list[PairSource]:
-    """Every pair; those of real images only if there is a folder of them. Kinds take turns: any part has all."""
+    """Every pair, those of half 1 first; those of real images only if there is a folder of them."""
     kinds = [list(phantom_pairs()), list(hard_trials(folder))]
-    kinds += [] if folder is None else [list(pairs) for pairs in real_pairs(folder)]
-    longest = max(len(pairs) for pairs in kinds)
-    places = [((number + 0.5) / len(pairs) * longest, source) for pairs in kinds for number, source in enumerate(pairs)]
+    if folder is not None:
+        kinds += [*(list(pairs) for pairs in real_pairs(folder)), list(bent_pairs(folder))]
+    return [source for half in (1, 2) for source in _in_turn(kinds, half)]
+
+
+def _in_turn(kinds: list[list[PairSource]], half: int) -> list[PairSource]:
+    """The pairs of one half, in an order in which kinds take turns: any part of it has all."""
+    chosen = [[source for source in pairs if source.half == half] for pairs in kinds]
+    places = [((number + 0.5) / len(pairs), source) for pairs in chosen for number, source in enumerate(pairs)]
     return [source for _, source in sorted(places, key=lambda place: place[0])]
 
 
 def phantom_pairs() -> Iterator[PairSource]:
     """Brain-like phantoms, in one contrast and in two, volumes and slices."""
+    contrast: Contrast
     for seed in range(SEEDS):
-        for contrast in CONTRASTS if seed < SEEDS // 2 else CONTRASTS[:1]:
+        for contrast in ("t1", OTHER_CONTRASTS[seed % len(OTHER_CONTRASTS)]):
             for form in FORMS:
                 make = partial(_phantom_pair, form, contrast, seed)
-                yield PairSource(f"phantom {form} {contrast} {seed}", f"phantom {form}", make)
+                yield PairSource(f"phantom {form} {contrast} {seed}", f"phantom {form}", make, half_of(seed, SEEDS))
 
 
 def _phantom_pair(form: str, contrast: Contrast, seed: int) -> TrialPair:
@@ -165,21 +86,29 @@ def _phantom_pair(form: str, contrast: Contrast, seed: int) -> TrialPair:
 
 
 def hard_trials(folder: Path | None) -> Iterator[PairSource]:
-    """Pairs of one object that begin far from each other: turned, scaled, cut, in other contrasts, with noise."""
-    seen = set()
+    """Pairs of one object that begin far from each other: turned, scaled, cut, in other contrasts, with noise.
+
+    Slices of `hard_pairs` are in half 1, new ones in half 2; the rest takes turns.
+    """
+    found = dict[HardPair, HardPair]()
     for case in hard_pairs(folder):
-        form = case.source.partition(" ")[0]
-        small = replace(case, source=HARD_SLICE) if form == "slice" else case
-        key = replace(small, name="")
-        if key not in seen:  # some differ in the number of pixels only
-            seen.add(key)
-            yield PairSource(f"hard: {case.name}", "hard", partial(_hard_trial, small, folder))
+        small = replace(case, source=HARD_SLICE) if _is_slice(case) else case
+        found.setdefault(replace(small, name=""), small)  # some differ in the number of pixels only
+    slices = [case for case in found.values() if _is_slice(case)]
+    others = [case for case in found.values() if not _is_slice(case)]
+    halves = [(case, 1) for case in slices] + [(case, 1 + number % 2) for number, case in enumerate(others)]
+    for case, half in [*halves, *((case, 2) for case in NEW_SLICES)]:
+        yield PairSource(f"hard: {case.name}", "hard", partial(_hard_trial, case, folder), half)
+
+
+def _is_slice(case: HardPair) -> bool:
+    return case.source.startswith("slice ")
 
 
 def _hard_trial(case: HardPair, folder: Path | None) -> TrialPair:
     fixed, moving, matrix = make_pair(case, folder)
-    spacing = spacing_for(fixed.grid, PIXELS if fixed.grid.shape[0] == 1 else VOXELS)
-    one, other = (_shrunk(image, spacing) for image in (fixed, moving))
+    spacing = small_spacing(fixed.grid)
+    one, other = (shrunk(image, spacing) for image in (fixed, moving))
     return TrialPair(f"hard: {case.name}", "hard", one, other, MapTruth(matrix, one))
 
 
@@ -198,18 +127,19 @@ def _pairs_of(kind: ImageKind, folder: Path) -> Iterator[PairSource]:
         chosen = np.random.default_rng(len(names)).permutation(len(every))[: MOST[kind.name]]
         pairs = tuple(every[int(number)] for number in chosen)
     for number, case in enumerate(replace(kind, pairs=pairs).cases(folder)):
+        half = half_of(number, len(pairs))
         recipe = RECIPES[number % len(RECIPES)] if kind.name in MOST else "default"
         ending = "" if recipe == "default" else f", {recipe}"
         make = partial(_real_pair, case, kind, recipe)
-        yield PairSource(f"{kind.name}: {case.name}{ending}", f"{kind.name}{ending}", make)
+        yield PairSource(f"{kind.name}: {case.name}{ending}", f"{kind.name}{ending}", make, half)
         if kind.name in BOTH_WAYS:
-            yield PairSource(f"{kind.name}: {case.name}, swapped", kind.name, partial(_swapped, case, kind))
+            yield PairSource(f"{kind.name}: {case.name}, swapped", kind.name, partial(_swapped, case, kind), half)
 
 
 def _real_pair(case: BenchCase, kind: ImageKind, recipe: str) -> TrialPair:
     fixed, moving = read_image(case.fixed), read_image(case.moving)
-    spacing = spacing_for(fixed.grid, PIXELS if fixed.grid.shape[0] == 1 else VOXELS)
-    one, other = _shrunk(fixed, spacing), _shrunk(moving, spacing)
+    spacing = small_spacing(fixed.grid)
+    one, other = shrunk(fixed, spacing), shrunk(moving, spacing)
     points = read_pair(case, fixed.grid, moving.grid)
     truth: Truth
     if points is not None:
@@ -256,11 +186,6 @@ def swapped(pair: TrialPair) -> TrialPair:
         fixed_mask=pair.moving_mask,
         moving_mask=pair.fixed_mask,
     )
-
-
-def _shrunk(image: Image, spacing_mm: float) -> Image:
-    found = shrink(Image(image.data[:1], image.grid, image.name), spacing_mm, kernels.select("cpu"))
-    return Image(torch.nan_to_num(found.data), found.grid, image.name)
 
 
 def _labels_on(labels: Image, grid: Grid) -> Image:

@@ -1,14 +1,14 @@
 """How often verdicts are wrong: false green and false alarm with their intervals, in two halves of the pairs.
 
 A result is good or failing by its score alone. Scores of one kind are compared with the median of that kind's
-registrations; what lies between good and failing is not counted. All results of a pair are in the same half: limits are
-chosen by the first half, and the rates of the second one are those that are quoted.
+registrations; what lies between good and failing is not counted. A warp of zero fails if it loses much of what the
+registration of the same pair reached. All results of a pair are in the same half: limits are chosen by the first half,
+and the rates of the second one are those that are quoted.
 """
 
 from __future__ import annotations
 
 import math
-import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,14 +16,16 @@ from typing import Any
 import numpy as np
 
 from warpfactor.bench.score.tables import Table, TableColumn
-from warpfactor.bench.verdicts.results import GIVEN_LANDMARKS, REGISTERED, SPOILT
+from warpfactor.bench.verdicts.again import HALF_NOISE, STRONG_NOISE
+from warpfactor.bench.verdicts.results import GIVEN_LANDMARKS, REGISTERED, SPOILT, no_warp
 from warpfactor.checks.limits import GREEN
 
 GOOD, FAILING, BETWEEN = "good", "failing", "between"
 GOOD_OVERLAP, FAILING_OVERLAP = 0.9, 0.78  # of the median Dice of the kind
 GOOD_ERROR, FAILING_ERROR = (1.6, 0.004), (2.5, 0.012)  # times the median landmark error, plus a share of the side
 GOOD_MAP, FAILING_MAP = 0.02, 0.04  # error against a known map, as a share of the side
-NEVER_GOOD = {"half noise", "strong noise", *(way.__name__ for way in SPOILT)}
+LOST_OVERLAP, LOST_ERROR = 0.9, (1.5, 0.004)  # against the registration of the same pair, without its warp
+NEVER_GOOD = {HALF_NOISE, STRONG_NOISE, *(way.__name__ for way in SPOILT)}
 KNOWN_MAP = "hard"  # the kind whose truth is a map
 Z = 1.959964  # of a 95 % interval
 
@@ -34,6 +36,7 @@ class TrialRecord:
 
     Attributes:
         pair, kind, how, score, better, meant: as in results.MadeResult.
+        half: as in trial.PairSource.
         level: of the verdict.
         problems: codes of the checks that are not green.
         figures: of the checks.
@@ -48,11 +51,7 @@ class TrialRecord:
     level: str
     problems: tuple[str, ...]
     figures: dict[str, Any]
-
-    @property
-    def half(self) -> int:
-        """1 for the pairs by which limits are chosen, 2 for those by which rates are measured."""
-        return 1 + zlib.crc32(self.pair.encode()) % 2
+    half: int = 1
 
 
 @dataclass(frozen=True)
@@ -80,15 +79,27 @@ class ErrorRate:
 
 
 def truths(records: Sequence[TrialRecord]) -> list[str]:
-    """For every record whether it is good, failing or between, by its score and the scores of its kind."""
+    """For every record whether it is good, failing or between, by its score and the scores of its kind and pair."""
     usual = [record for record in records if record.how == REGISTERED and record.score is not None]
     typical = {kind: float(np.median([r.score for r in usual if r.kind == kind])) for kind in {r.kind for r in usual}}
-    return [_truth(record, typical.get(record.kind, math.nan)) for record in records]
+    own = {record.pair: record for record in usual}
+    return [_truth(record, typical.get(record.kind, math.nan), own.get(record.pair)) for record in records]
 
 
-def _truth(record: TrialRecord, typical: float) -> str:
+def _loses_warp(record: TrialRecord, own: TrialRecord | None) -> bool:
+    """Whether a result without its warp is much worse than the registration of the same pair."""
+    if record.how != no_warp.__name__ or own is None or own.score is None or record.score is None:
+        return False
+    if record.better > 0:
+        return record.score <= LOST_OVERLAP * own.score
+    return record.score >= LOST_ERROR[0] * own.score + LOST_ERROR[1]
+
+
+def _truth(record: TrialRecord, typical: float, own: TrialRecord | None) -> str:
     if record.meant:
         return record.meant
+    if _loses_warp(record, own):
+        return FAILING
     score = record.score
     if score is None or not math.isfinite(typical):
         return BETWEEN

@@ -15,12 +15,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from warpfactor.bench.verdicts.pairs import LabelTruth, PointTruth, TrialPair, Truth
+from warpfactor.bench.verdicts.trial import TrialPair
+from warpfactor.bench.verdicts.truth import LabelTruth, PointTruth, Truth
 from warpfactor.checks.case import Case
 from warpfactor.errors import WarpfactorError
 from warpfactor.geometry.grid import Matrix
 from warpfactor.geometry.image import Image
 from warpfactor.geometry.transform import Affine, Warp
+from warpfactor.measure import target_registration_error
 from warpfactor.registration.case import case_of_result
 from warpfactor.registration.run import register
 from warpfactor.stages.linear.motion import about, centre_of
@@ -164,8 +166,13 @@ SPOILT: tuple[Callable[..., Made], ...] = (
 )
 
 
+def some_ways(pair: TrialPair, count: int) -> list[Callable[..., Made]]:
+    """Some of the ways to spoil a result, drawn by the name of the pair."""
+    return [SPOILT[int(number)] for number in draw_of(pair.name).permutation(len(SPOILT))[:count]]
+
+
 def results_of(
-    pair: TrialPair, case: Case, others: Sequence[tuple[TrialPair, Case]], ways: Sequence[int]
+    pair: TrialPair, case: Case, others: Sequence[tuple[TrialPair, Case]], ways: Sequence[Callable[..., Made]]
 ) -> Iterator[MadeResult]:
     """The registration of a pair, and that spoilt in some of the ways."""
 
@@ -173,8 +180,7 @@ def results_of(
         return MadeResult(pair.name, pair.kind, how, found, truth.score(found.transform), truth.better, meant)
 
     yield made(REGISTERED, case, pair.truth)
-    for number in ways:
-        way = SPOILT[number % len(SPOILT)]
+    for way in ways:
         found = way(pair, case, draw_of(f"{way.__name__} {pair.name}"), others)
         if found is not None:
             yield made(way.__name__, *found)
@@ -184,8 +190,6 @@ def results_of(
 
 def _landmark_results(pair: TrialPair, case: Case, truth: PointTruth) -> Iterator[MadeResult]:
     """Landmarks are given to the checks: as they are, and with one that is off."""
-    from warpfactor.measure import target_registration_error
-
     before = target_registration_error(truth.points.fixed, truth.points.moving)
     after = target_registration_error(case.transform.map_points(truth.points.fixed), truth.points.moving)
     voxel = max(case.fixed_grid.spacing_mm[-case.fixed_grid.ndim :])
@@ -202,55 +206,6 @@ def _landmark_results(pair: TrialPair, case: Case, truth: PointTruth) -> Iterato
         given = replace(case, entries={**case.entries, "landmarks": entry})
         meant = "failing" if extra else ""
         yield MadeResult(pair.name, pair.kind, how, given, truth.score(case.transform), truth.better, meant)
-
-
-# Ways that register something else.
-
-
-def registered_ways(pair: TrialPair, stranger: TrialPair | None) -> Iterator[tuple[str, Callable[[], MadeResult]]]:
-    """Registrations that ought to fail, by name; each is made when it is called."""
-    draw = draw_of(pair.name)
-
-    def made(how: str, truth: Truth | None, **options: Any) -> MadeResult:
-        case = register_pair(pair, **options)
-        score = math.nan if truth is None else truth.score(case.transform)
-        return MadeResult(pair.name, pair.kind, how, case, score, 1 if truth is None else truth.better, meant(truth))
-
-    def meant(truth: Truth | None) -> str:
-        return "failing" if truth is None else ""
-
-    middle = centre_of(pair.fixed.grid)
-    wrong = about(middle, rotation(np.array((0.0, 0.0, 1.0)), math.radians(draw.choice((90, 180)))), middle)
-    yield "wrong start", lambda: made("wrong start", pair.truth, initial=wrong)
-    yield "half noise", lambda: made("half noise", pair.truth, moving=half_noise(pair.moving, draw))
-    yield "strong noise", lambda: made("strong noise", pair.truth, moving=noisy(pair.moving, draw))
-    if stranger is not None and stranger.moving.grid.ndim == pair.fixed.grid.ndim:
-        yield "unrelated images", lambda: made("unrelated images", None, moving=stranger.moving, moving_mask=None)
-    if pair.sided and isinstance(pair.truth, LabelTruth):
-        truth = LabelTruth(pair.truth.fixed, mirrored(pair.truth.moving))
-        yield "mirrored", lambda: made("mirrored", truth, moving=mirrored(pair.moving))
-
-
-def half_noise(image: Image, draw: Draw) -> Image:
-    """Half of the image along its longest axis becomes noise."""
-    data = image.data.clone()
-    axis = int(np.argmax(image.data.shape[1:])) + 1
-    half = data.narrow(axis, 0, data.shape[axis] // 2)
-    mean, spread = float(data.mean()), float(data.std())
-    half.copy_(torch.from_numpy(draw.normal(mean, spread, tuple(half.shape))).to(data.dtype))
-    return Image(data, image.grid, image.name)
-
-
-def noisy(image: Image, draw: Draw) -> Image:
-    """Noise with twice the standard deviation of the image is added."""
-    noise = torch.from_numpy(draw.normal(0, 2 * float(image.data.float().std()), tuple(image.data.shape)))
-    return Image((image.data + noise).float(), image.grid, image.name)
-
-
-def mirrored(image: Image) -> Image:
-    """Left and right exchanged, in voxels; the grid stays."""
-    axis = int(np.argmax(np.abs(image.grid.matrix[0, :3])))
-    return Image(image.data.flip(1 + axis), image.grid, image.name)
 
 
 # Parts
@@ -283,7 +238,7 @@ def smooth_field(case: Case, draw: Draw, *, points: int, share: float) -> Tensor
     coarse = [1 if n == 1 else points for n in shape]
     values = torch.from_numpy(draw.normal(0, 1, (1, 3, *coarse))).float()
     field = torch.nn.functional.interpolate(values, size=shape, mode="trilinear", align_corners=True)[0]
-    field /= field[:, :, :, :].std()
+    field /= field.std()
     for axis, length in enumerate(shape):
         field[axis] *= 0.0 if length == 1 else share * max(shape)
     return field

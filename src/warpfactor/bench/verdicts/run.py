@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from contextlib import suppress
+from dataclasses import asdict, replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from warpfactor.bench.verdicts.pairs import PairSource, TrialPair, all_pairs
+from warpfactor.bench.verdicts.again import failing_ways, harmless
+from warpfactor.bench.verdicts.pairs import all_pairs
 from warpfactor.bench.verdicts.rates import TrialRecord
-from warpfactor.bench.verdicts.results import MadeResult, register_pair, registered_ways, results_of
+from warpfactor.bench.verdicts.results import MadeResult, draw_of, register_pair, results_of, some_ways
+from warpfactor.bench.verdicts.trial import PairSource, TrialPair
 from warpfactor.checks.case import Case
 from warpfactor.checks.examine import examine
 from warpfactor.checks.judge import Check
@@ -21,8 +26,8 @@ from warpfactor.io.jsontext import without_nan
 
 LINES = "results.jsonl"
 KEPT = 60  # pairs whose transforms and images may be put in the place of others
-TWICE = 3  # every third pair is spoilt in two ways
-AGAIN = 4  # every fourth pair is registered once more, in a way that ought to fail
+SPOILT_WAYS = 3  # in which every result is spoilt
+AGAIN = 2  # every second pair is registered twice more: in a way that should be good, and in one that ought to fail
 
 
 def run_trials(
@@ -30,6 +35,7 @@ def run_trials(
     folder: Path | None,
     *,
     part: tuple[int, int] = (0, 1),
+    half: int | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> list[TrialRecord]:
     """Make and judge the results of all pairs that are not in the output folder yet, and return everything in it.
@@ -38,12 +44,14 @@ def run_trials(
         output: the folder; its lines are appended to.
         folder: of real images, like the project's evaluation data; None for phantoms only.
         part: number and count of parts into which the pairs are divided, for several processes.
+        half: which half of the pairs; None for both.
         tell: called with a sentence about every result.
     """
     output.mkdir(parents=True, exist_ok=True)
     path = output / (LINES if part[1] == 1 else f"{part[0]}-{LINES}")
     known = {record.pair for record in read_records(output)}
-    sources = [source for number, source in enumerate(all_pairs(folder)) if number % part[1] == part[0]]
+    wanted = [source for source in all_pairs(folder) if half is None or source.half == half]
+    sources = wanted[part[0] :: part[1]]
     with path.open("a", encoding="utf-8") as stream:
         for record in trial_records([source for source in sources if source.name not in known]):
             stream.write(json.dumps(without_nan(asdict(record)), allow_nan=False) + "\n")
@@ -76,21 +84,20 @@ def trial_records(sources: list[PairSource]) -> Iterator[TrialRecord]:
         except WarpfactorError:  # refused at once, which is no verdict
             continue
         done = [*done[1 - KEPT :], (pair, case)]
-        ways = (number, number + TWICE + 1) if number % TWICE == 0 else (number,)
-        yield from (judged(made) for made in results_of(pair, case, done, ways))
-        if number % AGAIN == 0:
-            yield from _again(pair, done, number // AGAIN)
+        found = results_of(pair, case, done, some_ways(pair, SPOILT_WAYS))
+        again = _again(pair, done) if number % AGAIN == 0 else ()
+        yield from (replace(judged(made), half=source.half) for made in chain(found, again))
 
 
-def _again(pair: TrialPair, done: list[tuple[TrialPair, Case]], turn: int) -> Iterator[TrialRecord]:
-    """One more registration of a pair, in a way that ought to fail."""
+def _again(pair: TrialPair, done: list[tuple[TrialPair, Case]]) -> Iterator[MadeResult]:
+    """Two more registrations of a pair; one that is refused has no verdict."""
     others = (other for other, _ in reversed(done) if _family(other) != _family(pair))
     stranger = next((other for other in others if other.fixed.grid.ndim == pair.fixed.grid.ndim), None)
-    ways = list(registered_ways(pair, stranger))
-    try:
-        yield judged(ways[turn % len(ways)][1]())
-    except WarpfactorError:
-        return
+    ways = list(failing_ways(pair, stranger))
+    _, failing = ways[int(draw_of(f"again {pair.name}").integers(len(ways)))]
+    for make in (partial(harmless, pair), failing):
+        with suppress(WarpfactorError):
+            yield make()
 
 
 def _family(pair: TrialPair) -> str:

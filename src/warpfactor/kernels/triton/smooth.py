@@ -115,13 +115,16 @@ def smooth_gaussian(
     *,
     boundary: Any = "nearest",
     truncate: float = 3.0,
-    tail: tuple[float, float] = (0.0, 1.0),
+    tail: Any = (0.0, 1.0),
 ) -> Tensor:
     """See Ops."""
+    pairs = range(len(field) if isinstance(tail, Each) or any(isinstance(each, Each) for each in sigma) else 1)
 
     def taps(sigmas: Any) -> Tensor:
-        every = sigmas if isinstance(sigmas, Each) else (sigmas,)
-        return _lines(field.device, [gaussian_kernel(each, truncate, tail) for each in every])
+        return _lines(field.device, [gaussian_kernel(own(sigmas, n), truncate, own(tail, n)) for n in pairs])
+
+    def own(value: Any, number: int) -> Any:
+        return value[number] if isinstance(value, Each) else value
 
     return _filtered(field, {axis: taps(sigma[axis]) for axis in _axes(field, sigma)}, boundary)
 

@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numba import prange
 from numpy.lib.stride_tricks import sliding_window_view
 from torch import Tensor
 
-from warpfactor.kernels.numba._compile.jit import inline, serial, unsigned
+from warpfactor.kernels.numba._compile.jit import exclusive, inline, parallel, serial, unsigned
 from warpfactor.kernels.numba.arrays import array, mask_array
 
 # Spans begin and end at multiples of this: the part of a row that fills no whole vector costs as much as a vector.
@@ -64,20 +65,32 @@ def _largest_around(values: Any, rz: int, ry: int) -> Any:
     return values
 
 
+@exclusive
 def _foreground(fixed: Tensor, mask: Any, background: float, limit: float) -> tuple[Any, Any]:
     """For every row, the first and the last + 1 of the voxels that differ from the background by more than `limit`."""
-    depth, height, width = fixed.shape
-    image = array(fixed)
-    first = np.full((depth, height), width, np.int64)
-    last = np.zeros((depth, height), np.int64)
-    for z in range(depth):
-        differs = (image[z] > background + limit) | (image[z] < background - limit)
-        if mask.size > 1:
-            differs &= mask[z] > 0
-        rows = differs.any(axis=1)
-        first[z, rows] = differs[rows].argmax(axis=1)
-        last[z, rows] = width - differs[rows, ::-1].argmax(axis=1)
+    depth, height, _ = fixed.shape
+    first, last = np.empty((depth, height), np.int64), np.empty((depth, height), np.int64)
+    _ends_of_rows(array(fixed), mask, background - limit, background + limit, first, last)
     return first, last
+
+
+@parallel
+def _ends_of_rows(image, mask, low, high, first, last):  # type: ignore[no-untyped-def]
+    """Go inwards from both ends of every row; a mask of one voxel stands for none."""
+    D, H, W = image.shape
+    counts = mask.size == 1
+    for row in prange(D * H):
+        z = row // H
+        y = row - z * H
+        line = image[z, y]
+        x = 0
+        while x < W and not ((line[x] > high or line[x] < low) and (counts or mask[z, y, x] > 0)):
+            x += 1
+        first[z, y] = x
+        end = W if x < W else 0
+        while end > x and not ((line[end - 1] > high or line[end - 1] < low) and (counts or mask[z, y, end - 1] > 0)):
+            end -= 1
+        last[z, y] = end
 
 
 def _background(fixed: Tensor) -> float:
