@@ -196,7 +196,7 @@ def _level(scene: Scene, settings: Deformable) -> tuple[LevelSolver, torch.Tenso
 
 
 # The interpreter takes as long for a tap as for a voxel: narrow Gaussians.
-_NARROW = {"sigma_grad": 0.6, "sigma_warp": 0.4, "tail": (0.0, 1.0)}
+_NARROW = {"sigma_grad": 0.6, "sigma_warp": 0.4, "tail": (0.0, 1.0), "broad_from": 0.0}
 _DEFAULT = replace(RECIPES["default"].deformable, metric=LNCC(3, symmetric=True), agreement=0.01, **_NARROW)
 _EAGER = Trust(initial=0.5, floor=0.1, increase=8, copy_finest=False)
 _PAPER = replace(RECIPES["paper"].deformable, metric=LNCC(3, exact=False))
