@@ -188,7 +188,7 @@ def convergence(pair, **changes):
 
 
 def test_settled_is_said_only_of_what_has_settled():
-    pair = registered()
+    pair = registered(recipe="lung")
     assert convergence(pair).value == "the cost had nearly stopped falling", "it ran to its limits"
     assert convergence(pair, levels=[[1.0, "stalled"]], ending="stalled").value == "the cost had settled"
     few = {"level": [1.0] * 3, "cost": [0.5, 0.4, 0.3], "accepted": [True] * 3}

@@ -124,7 +124,7 @@ def test_an_incomplete_dicom_series_is_refused(tmp_path: Path) -> None:
         read_image(folder)
     _write_dicom(folder, np.zeros((4, 4, 5), dtype=np.int16), "1.2.3.4")
     (folder / "1.2.3.4-1.dcm").unlink()
-    with pytest.raises(FileError, match=r"its slices are 2\.5 to 5 mm apart; one may be missing"):
+    with pytest.raises(FileError, match=r"Its slices are 2\.5 to 5 mm apart; one may be missing"):
         read_image(folder)
 
 

@@ -228,7 +228,8 @@ def test_an_initial_affine_is_where_linear_stages_start(images, tmp_path):
 
 
 def test_an_initial_warp_is_where_the_deformable_stage_starts(images, found):
-    again = wf.register(*images, overrides={**QUICK, "deformable.iterations": [0, 1]}, initial=found.transform)
+    changes = {**QUICK, "deformable.iterations": [0, 1]}
+    again = wf.register(*images, recipe=found.recipe, overrides=changes, initial=found.transform)
     assert [stage.name for stage in again.history] == ["deformable"]
     assert np.array_equal(again.affine.matrix, found.affine.matrix)
     assert again.history[0].cost_before == pytest.approx(found.history[-1].cost_after, rel=1e-5)

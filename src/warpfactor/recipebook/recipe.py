@@ -95,6 +95,11 @@ class Recipe:
         chosen = self.broad if broad else self.deformable
         return replace(self, deformable=None if chosen is None else replace(chosen, broad_from=0.0), broad=None)
 
+    def for_guides(self) -> Recipe:
+        """The recipe with guides, which pull at single places: settings for smooth motion would follow them less."""
+        found = self.for_motion(broad=False)
+        return replace(found, deformable=None if found.deformable is None else replace(found.deformable, heavy=0.0))
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""
         plain: dict[str, Any] = to_plain(self)

@@ -333,7 +333,9 @@ def _run_stages(scene: Scene, recipe: Recipe, start: Initial, led: _Led, run: Ru
         recipe = recipe.for_contrasts(same=same)
         run.clock.lap("contrasts")
     if recipe.deformable is not None and not run.stopped:
-        if recipe.broad is None:
+        if led.guides:
+            recipe = recipe.for_guides()
+        elif recipe.broad is None:
             recipe = recipe.for_motion(broad=False)
         warped = _warped(scene, recipe, aligned.matrix, start, led, run)
         if recipe.broad is not None:

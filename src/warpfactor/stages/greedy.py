@@ -130,8 +130,8 @@ class _Search:
             warp = zero_field((3, *self.scene.shape), device=self.scene.device)
         warp = resample_field(warp, found.grid, grid, self.share.ops(self.ops), self.share)
         ending = stage_ending(self.endings)
-        if self.settings.volume > 0 and ending is not Ending.BROAD:
-            self.share.whole(warp, lambda: repair(warp, self.ops))
+        mended = self.settings.volume > 0 and ending is not Ending.BROAD
+        self.share.whole(warp, lambda: repair(warp, self.ops) if mended else 0)
         give_back_memory()
         return warp, ending, tuple(self.endings)
 

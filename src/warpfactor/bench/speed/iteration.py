@@ -65,6 +65,7 @@ def level_settings(optimizer: str, metric: str, *, iterations: int, window: int 
         levels=(1,),
         iterations=(iterations,),
         convergence=Convergence(),
+        broad_from=0.0,
     )
 
 

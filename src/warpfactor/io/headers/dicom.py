@@ -46,4 +46,4 @@ def check_positions(positions: Sequence[str], orientation: str) -> None:
         return
     usual = float(np.median(steps))
     if not np.all(np.abs(steps - usual) <= _UNEVEN * usual) or usual <= 0:
-        raise InputError(f"its slices are {steps.min():.4g} to {steps.max():.4g} mm apart; one may be missing.")
+        raise InputError(f"Its slices are {steps.min():.4g} to {steps.max():.4g} mm apart; one may be missing.")
