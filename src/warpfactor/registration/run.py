@@ -54,6 +54,7 @@ from warpfactor.stages.deform import check_given, run_deformable, treats_alike, 
 from warpfactor.stages.found import Found
 from warpfactor.stages.stage import Ending, Progress
 from warpfactor.terms import Weighted
+from warpfactor.terms.regularity import OfWarp
 
 _log = logging.getLogger(__name__)
 
@@ -206,6 +207,11 @@ class _Led:
     metric_weight: float
     recipe: InitVar[Recipe]
 
+    @property
+    def pulls(self) -> bool:
+        """Whether anything but a term of the warp itself guides it."""
+        return any(not isinstance(guide.term, OfWarp) for guide in self.guides)
+
     def __post_init__(self, recipe: Recipe) -> None:
         if not 0 <= self.metric_weight < math.inf:
             raise InputError(f"The weight of the images is {self.metric_weight:g}; it must be 0 or a positive number.")
@@ -333,7 +339,7 @@ def _run_stages(scene: Scene, recipe: Recipe, start: Initial, led: _Led, run: Ru
         recipe = recipe.for_contrasts(same=same)
         run.clock.lap("contrasts")
     if recipe.deformable is not None and not run.stopped:
-        if led.guides:
+        if led.pulls:
             recipe = recipe.for_guides()
         elif recipe.broad is None:
             recipe = recipe.for_motion(broad=False)
