@@ -141,7 +141,7 @@ class Ranks:
         return self._exchange
 
     def _join(self) -> None:
-        raise NotImplementedError
+        """Wait until the others have come; those that were launched together have."""
 
 
 class _Started(Ranks):

@@ -347,7 +347,7 @@ def _run_stages(scene: Scene, recipe: Recipe, start: Initial, led: _Led, run: Ru
         if recipe.broad is not None:
             broad = warped.stage.ending is Ending.BROAD
             recipe = recipe.for_motion(broad=broad)
-            if broad and not run.stopped:
+            if broad:
                 warped = _warped(scene, recipe, aligned.matrix, start, led, run)
         displacement, stages = warped.displacement, (*stages, warped.stage)
         run.clock.lap("deformable")

@@ -43,7 +43,7 @@ class Deformable:
         tail: (share, ratio): this share of the gradient's kernel along each axis is `ratio` times as wide. A heavy tail
             moves neighbourhoods together and still lets a detail move by itself.
         heavy: share of the tail where the correlation length of the force is long (see `reach`); 0 keeps that of
-            `tail`.
+            `tail`, as landmarks, labels and further pairs of images do.
         smoothness: multiplies `sigma_grad` and `sigma_warp`: more than 1 is smoother, less is closer to the images.
         reach: at the start of a level both Gaussians are widened, at most by this factor, to the correlation length of
             what two halves of the force agree on (see agreement.py); 1 leaves them as they are.
