@@ -1,6 +1,7 @@
 """Kernels are compiled by another process before memory is planned; if they cannot be stored, the plan counts it."""
 
 import subprocess
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,9 +15,14 @@ from warpfactor.registration.plan import own_bytes
 def runs(tmp_path, monkeypatch):
     """No note of compiled kernels anywhere; the commands of processes that are started, which end at once."""
     found = []
-    monkeypatch.setattr(cache, "folders", lambda: (tmp_path / "readonly" / "a", tmp_path / "b"))
+    names = [note.name for note in ahead._notes()]
+    assert len(set(names)) == 1
+    assert cache.IMPORTED[:16] in names[0]
+    places = [tmp_path / "readonly" / names[0], tmp_path / "made" / names[0]]
+    monkeypatch.setattr(ahead, "_notes", lambda: places)
     (tmp_path / "readonly").touch()  # no folder can be made in it
-    monkeypatch.setattr(subprocess, "run", lambda command, **_: found.append(command[1:]))
+    stand_in = SimpleNamespace(run=lambda command, **_: found.append(command[1:]), DEVNULL=subprocess.DEVNULL)
+    monkeypatch.setattr(ahead, "subprocess", stand_in)
     return found
 
 
