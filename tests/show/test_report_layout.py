@@ -23,7 +23,7 @@ def test_side_by_side_is_side_by_side_where_there_is_room(visit):
         assert page.width()[0] <= page.width()[1]
     page.page.set_viewport_size({"width": 1000, "height": 800})
     page.page.wait_for_function(
-        "(() => { const c = document.querySelector('#compare canvas'); return c.width > c.height; })()"
+        "() => { const c = document.querySelector('#compare canvas'); return c.width > c.height; }"
     )
 
 
