@@ -6,6 +6,7 @@ import pytest
 
 import warpfactor as wf
 from people import write_bids
+from warpfactor.cohort.engine import engine as dask_engine
 from warpfactor.cohort.engine.settings import EngineSettings, parse_bytes
 from warpfactor.cohort.memory import FIXED_BYTES, MOVING_BYTES, PROCESS_BYTES, row_bytes
 from warpfactor.cohort.table.bidsname import parse_name
@@ -73,7 +74,8 @@ def test_other_names_are_not_of_bids(tmp_path):
     assert [parse_name(tmp_path / n) for n in ("T1w.nii.gz", "sub-1_T1w.png", "ses-1_T1w.nii.gz")] == [None] * 3
 
 
-def test_everything_wrong_is_told_at_once_before_any_work(people, tmp_path):
+def test_everything_wrong_is_told_at_once_before_any_work(people, tmp_path, monkeypatch):
+    monkeypatch.setattr(dask_engine, "_ANSWER_S", 0.2)
     flat = tmp_path / "flat.nii.gz"
     wf.write_image(wf.Image.from_array(wf.phantom.phantom((1, 32, 28)).fixed[0].numpy()), flat)
     lines = ["name,fixed,moving,recipe,set", *(f"s{k},template.nii.gz,sub0.nii.gz,," for k in range(60))]

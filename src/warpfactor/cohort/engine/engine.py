@@ -167,7 +167,7 @@ def _answers(address: str) -> bool:
     from distributed import Client
 
     try:
-        with _quiet(), Client(address, timeout=5, set_as_default=False):
+        with _quiet(), Client(address, timeout=_ANSWER_S, set_as_default=False):
             return True
     except (OSError, ValueError, TimeoutError):
         return False
