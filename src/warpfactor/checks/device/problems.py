@@ -8,6 +8,7 @@ voxels that do not count.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
@@ -17,7 +18,10 @@ import torch
 from torch import Tensor
 
 from warpfactor.kernels import reference
+from warpfactor.kernels.held import Unwaited
+from warpfactor.kernels.numbers import chosen, finite, inverse, larger, quotient, smaller
 from warpfactor.kernels.ops import Ops, Slab
+from warpfactor.kernels.pairs import PairOps
 
 Shape = tuple[int, int, int]
 Shapes = tuple[Shape, Shape]
@@ -146,7 +150,7 @@ class KernelProblem:
     """One call of an operation.
 
     Attributes:
-        operation: of `Ops`.
+        operation: of `Ops`, or of `DeviceOps`.
         run: calls it, and returns what is compared.
         variant: what is special about this call; empty for the plain one, which comes first and is timed.
         bytes_moved: that any implementation reads and writes, per voxel, in single precision.
@@ -154,6 +158,7 @@ class KernelProblem:
         images: whether it also takes images of 16-bit integers.
         rounding: error that is allowed besides a few times that of the reference, in units of the largest value.
         slack: an absolute error that is allowed besides.
+        unwaited: whether figures stay on the device; for backends that can do that.
     """
 
     operation: str
@@ -164,6 +169,7 @@ class KernelProblem:
     images: bool = False
     rounding: float = 2e-6
     slack: float = 0.0
+    unwaited: bool = False
 
     @property
     def title(self) -> str:
@@ -268,6 +274,33 @@ def _moments(ops: Ops, at: Given, **options: Any) -> Outputs:
     return ops.affine_moments(at.fixed, at.moving, at.matrix, **options)
 
 
+def _rule(a: Any, b: Any, c: Any, last: float) -> tuple[Any, ...]:
+    """Everything that decisions are made of, of three figures and a number."""
+    rose = (a > b) & inverse(a >= c) | (b != b)
+    gain = chosen(rose, quotient(a - b, c), larger(abs(a) ** 0.5, last))
+    stays = (gain == 0) | (c <= last)
+    return gain, stays, chosen(stays, rose, finite(c)), smaller(b * c, 2 * a + last) % 3, 1.0 / c, last, rose & True
+
+
+def _decide(ops: Ops, at: Given) -> Outputs:
+    """For some columns of the field, some of which hold what is no number."""
+    a, b, c = (at.field[:, 0, 0, k % at.field.shape[3]].double() for k in range(3))
+    figures = torch.cat([torch.stack([a, b, c]), torch.tensor([[1.0, 2], [math.nan, 2], [0, math.inf]]).to(a)], 1)
+    return [torch.nan_to_num(PairOps(lambda: ops).decide(_rule, *figures, 0.25), nan=-7.0, posinf=9.0)]
+
+
+def _smooth_share(ops: Ops, at: Given) -> Outputs:
+    share = torch.tensor(0.4, dtype=torch.float64, device=at.field.device)
+    return [Unwaited(lambda: ops).smooth_share(at.field, (1.0, 0.6, 1.7), share)]
+
+
+def _take(ops: Ops, at: Given) -> Outputs:
+    flags = torch.tensor([0.0, 1.0], dtype=torch.float64, device=at.field.device)
+    both, others = torch.stack([at.field, at.smooth]), torch.stack([at.smooth, at.field])
+    PairOps(lambda: ops).take(both, others, flags)
+    return [both]
+
+
 GRAM = ((1.0, 0.1, 0.0), (0.1, 4.0, 0.2), (0.0, 0.2, 2.0))
 SIGNED = {"squared": False, "symmetric": True}
 
@@ -342,4 +375,7 @@ PROBLEMS: tuple[KernelProblem, ...] = (
     KernelProblem("tally", lambda o, at: _tally(o, at, mask=at.moving_mask, log_range=(0.1, 2.0)), "mask, logarithms"),
     KernelProblem("percentiles", lambda o, at: o.percentiles(at.moving, (0, 5, 50, 99.9)), "", 4.0),
     KernelProblem("percentiles", lambda o, at: o.percentiles(at.moving, (1, 99), mask=at.moving_mask), "mask"),
+    KernelProblem("decide", _decide, unwaited=True),
+    KernelProblem("smooth_share", _smooth_share, unwaited=True),
+    KernelProblem("take", _take, unwaited=True),
 )

@@ -37,8 +37,8 @@ def compose(warp: Tensor, step: Tensor, *, scale: float = 1.0, out: Tensor | Non
 
 @torch.no_grad()
 def take(field: Tensor, other: Tensor, flag: Tensor) -> None:
-    """Overwrite the field with the other one if the flag, a bool without axes, is set."""
-    field.copy_(torch.where(flag, other, field))
+    """Overwrite the field with the other one if the flag, without axes, is not zero."""
+    field.copy_(torch.where(flag != 0, other, field))
 
 
 @torch.no_grad()
