@@ -24,16 +24,17 @@ import warpfactor as wf
 from warpfactor import kernels
 from warpfactor.bench.gpu import traffic
 from warpfactor.checks.device.check import check_backend
-from warpfactor.kernels import buffers, triton
+from warpfactor.kernels import buffers, reference, triton
 from warpfactor.kernels.triton import slabs
 from warpfactor.kernels.triton.kernel import Kernel
-from warpfactor.optim import SGD, Adam, Demons, Root, Tile, Trust
+from warpfactor.optim import SGD, Adam, Convergence, Demons, Paper, Root, Tile, Trust
 from warpfactor.recipebook.recipe import Recipe
 from warpfactor.recipebook.table import RECIPES
 from warpfactor.scene.levels import Level
 from warpfactor.scene.prepare import make_scene
 from warpfactor.scene.scene import Scene
 from warpfactor.stages import device, level
+from warpfactor.stages.decisions import Decisions, State
 from warpfactor.stages.device import _begun, _Turns, run_level, run_together
 from warpfactor.stages.level import Carried, LevelSolver
 from warpfactor.stages.settings import Deformable
@@ -260,6 +261,41 @@ def together() -> dict[str, dict[str, Any]]:
     return found
 
 
+RULES = {
+    "undone from a copy": (_DEFAULT, True, True),
+    "looked at before": (_DEFAULT, False, True),
+    "never undone": (replace(_DEFAULT, damping=Trust(reject=False)), False, False),
+    "paper, undone": (replace(_PAPER, damping=Paper(tolerance=0.5)), True, True),
+    "flat": (replace(_DEFAULT, convergence=Convergence(tolerance=0.1, window=3)), True, True),
+    "rising": (replace(_PAPER, convergence=Convergence(slope=0.1, window=3)), False, False),
+    "sgd": (_warp(MSE(), SGD()), False, False),
+}
+
+
+def decisions() -> dict[str, dict[str, float]]:
+    """Decisions by the kernels made of them and by the reference, for states and figures by chance."""
+    found, generator = {}, torch.Generator().manual_seed(3)
+    for name, (settings, copies, undoes) in RULES.items():
+        rules = Decisions(settings, 9, 2.0, copies, undoes, every=2, rows=8, parts=1)
+        size = len(State._fields) - 1 + rules.recent
+        given = {"arrive": 4 + size, "stride": 3, "judge": (10 if undoes else 6) + size}
+        differ, values = 0.0, set()
+        for part, count in given.items():
+            figures = torch.randint(0, 5, (12, count), generator=generator).double()
+            figures[:, ::3] += torch.rand(figures[:, ::3].shape, generator=generator) - 0.5
+            figures[-1, :2] = torch.nan
+            if part != "stride":  # most pairs go on; some stepped, some did not
+                state = figures[:, -size:]
+                state[:, State._fields.index("ending")] = torch.tensor([0.0] * 10 + [1.0, 5.0])
+                state[:, State._fields.index("fresh")] = torch.arange(12).double() % 2
+            ours, theirs = (ops.decide(getattr(rules, part), *figures.unbind(-1)) for ops in (triton, reference))
+            differ = max(differ, float((ours - theirs).abs().nan_to_num(-1.0).max()))
+            assert torch.equal(ours.isnan(), theirs.isnan())
+            values |= set(theirs.flatten().tolist())
+        found[name] = {"differ": differ, "values": len(values)}
+    return found
+
+
 def _solver(scene: Scene, settings: Deformable, finest: bool, iterations: int, events: list[Any]) -> LevelSolver:
     return LevelSolver(Level(0, 1.0, iterations, finest, scene), MATRIX, settings, triton, events.append)
 
@@ -334,6 +370,7 @@ TASKS: dict[str, Callable[[], Any]] = {
     "iterations": iterations,
     "unwaited": unwaited,
     "together": together,
+    "decisions": decisions,
 }
 
 if __name__ == "__main__":

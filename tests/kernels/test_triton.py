@@ -90,6 +90,16 @@ def test_pairs_that_run_together_are_as_if_alone_with_as_many_launches(interpret
     assert alone == together > 10
 
 
+RULES = ["undone from a copy", "looked at before", "never undone", "paper, undone", "flat", "rising", "sgd"]
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_kernels_decide_as_the_rules_of_which_they_are_made(interpreted, name):
+    found = interpreted["decisions"][name]
+    assert found["differ"] <= 1e-12
+    assert found["values"] > 20
+
+
 def test_slabs_cover_a_volume_once_and_rings_hold_what_is_still_needed():
     from warpfactor.kernels.triton.slabs import PassChain, Reach
 

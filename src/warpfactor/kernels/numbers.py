@@ -42,8 +42,9 @@ def smaller(a: float, b: float) -> float:
 
 def quotient(a: float, b: float) -> float:
     """a / b, or 0 where b is 0."""
-    if isinstance(b, Tensor):
-        return cast(float, torch.where(b == 0, 0.0, a / b))
+    divisor: Any = b
+    if isinstance(divisor, Tensor):
+        return cast(float, torch.where(divisor == 0, 0.0, a / divisor))
     return chosen(b == 0, 0.0, a / chosen(b == 0, 1.0, b))
 
 
