@@ -58,7 +58,9 @@ def test_the_kernels_of_the_cpu_pass():
 
 
 def test_the_reference_in_single_precision_passes():
-    assert quick(ops=reference).passed
+    found = quick(ops=reference, half=True)
+    assert found.passed
+    assert {each.images for each in found.checks} == {"float32", "int16", "float16"}
 
 
 @pytest.mark.parametrize(

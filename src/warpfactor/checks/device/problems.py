@@ -33,6 +33,7 @@ MATRIX = torch.tensor(
 WEIGHTS = (0.5, 1.0, 0.8)
 WHOLE = 4000.0  # whole numbers per unit of intensity, where images are held as 16-bit integers
 ENDS = 3.0  # of the histograms, in units of intensity: a few values lie beyond
+STORED = (torch.int16, torch.float16)  # as which images may be held
 TOLERANCE = 1e-4  # voxels, of an inverse
 
 
@@ -76,8 +77,8 @@ class Given:
         return (radius[0] if self.fixed.shape[0] > 1 else 0, *radius[1:])
 
     def on(self, device: torch.device | str, dtype: torch.dtype) -> Given:
-        """A copy on a device, numbers in another type; images of whole numbers stay so, except in double precision."""
-        kept = dtype != torch.float64 and not self.fixed.is_floating_point()
+        """A copy on a device, numbers in another type; images as they are stored stay so, except in double precision."""
+        kept = dtype != torch.float64 and self.fixed.dtype in STORED
         images = self.fixed.dtype if kept else dtype
         return replace(
             self,
@@ -95,6 +96,10 @@ class Given:
         """The same with images of 16-bit integers."""
         fixed, moving = ((WHOLE * image).round().to(torch.int16) for image in (self.fixed, self.moving))
         return replace(self, fixed=fixed, moving=moving, unit=WHOLE)
+
+    def in_half_precision(self) -> Given:
+        """The same with images of half precision."""
+        return replace(self, fixed=self.fixed.half(), moving=self.moving.half())
 
 
 def problem(shapes: Shapes, seed: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -155,7 +160,7 @@ class KernelProblem:
         variant: what is special about this call; empty for the plain one, which comes first and is timed.
         bytes_moved: that any implementation reads and writes, per voxel, in single precision.
         positions: whether points are computed, which may fall into the neighbouring cell by rounding.
-        images: whether it also takes images of 16-bit integers.
+        images: whether it also takes images as they are stored: of 16-bit integers and of half precision.
         rounding: error that is allowed besides a few times that of the reference, in units of the largest value.
         slack: an absolute error that is allowed besides.
         unwaited: whether figures stay on the device; for backends that can do that.
