@@ -77,7 +77,7 @@ class Given:
         return (radius[0] if self.fixed.shape[0] > 1 else 0, *radius[1:])
 
     def on(self, device: torch.device | str, dtype: torch.dtype) -> Given:
-        """A copy on a device, numbers in another type; images as they are stored stay so, except in double precision."""
+        """A copy on a device, numbers in another type; images that are stored stay so, except in double precision."""
         kept = dtype != torch.float64 and self.fixed.dtype in STORED
         images = self.fixed.dtype if kept else dtype
         return replace(
