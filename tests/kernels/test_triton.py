@@ -55,6 +55,7 @@ def test_an_iteration_launches_what_the_model_of_its_traffic_lists(interpreted):
         metric, _, step = name.partition(", ")
         listed = Counter(each.kernel.name for each in iteration(metric, step))
         assert {kernel: count for kernel, count in seen["launches"].items() if kernel not in small} == listed, name
+        assert seen["launches"].get("decide_numbers", 0) == (0 if step == "adam" else 3)
 
 
 @pytest.mark.parametrize("name", ["lncc, root, pointwise", "mse, tile", "mi, adam"])
