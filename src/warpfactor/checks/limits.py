@@ -58,8 +58,8 @@ LIMITS = {
     "sure": Limit(
         4.3,
         4.3,
-        "over_near times over_chance that must be reached as well; of results that fail by their affine 3.8 is the most, "
-        "unusual good ones have 4.9 and more",
+        "over_near times over_chance that must be reached as well; of results that fail by their affine 3.8 is "
+        "the most, unusual good ones have 4.9 and more",
     ),
     "warp_gain": Limit(
         0.015,
