@@ -133,8 +133,9 @@ def quick(recipe: wf.Recipe) -> wf.Recipe:
     changes: dict[str, Any] = {}
     if recipe.linear:
         changes |= {"linear.starts": ["identity"], "linear.iterations": [1] * len(recipe.linear[0].iterations)}
+        changes |= {"linear.metric": "ncc"}  # one instead of two, between which a judge decides
     if recipe.deformable is not None:
-        changes |= {"deformable.iterations": [2] * len(recipe.deformable.levels)}
+        changes |= {"deformable.iterations": [2] * len(recipe.deformable.levels), "deformable.broad_from": 0.0}
     return recipe.replace(changes)
 
 
