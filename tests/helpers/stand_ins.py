@@ -21,6 +21,7 @@ from warpfactor.bench.run import runner, worker
 from warpfactor.bench.run.record import read_run
 from warpfactor.cli import warmup
 from warpfactor.recipebook.table import RECIPES
+from warpfactor.registration import ahead
 
 COPIES = {
     "fixed": ("template", "inhale", "t1_fixed", "scan1"),
@@ -146,6 +147,8 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("warpfactor.checks.examine.align", lambda *_: None)
     monkeypatch.setattr(runner, "_run_once", run_here)
     monkeypatch.setattr(warmup, "parts", lambda: [("a part", lambda: None)])  # tests/cli/test_startup.py runs them all
+    monkeypatch.setattr(ahead, "mark_compiled", lambda: None)
+    monkeypatch.setattr(ahead, "are_compiled", lambda: True)
     use_serial(monkeypatch)
 
 
