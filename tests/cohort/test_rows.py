@@ -164,7 +164,9 @@ def test_devices_of_other_machines_are_not_looked_for_here():
     assert "cannot be used here" in next(option_problems(card, here=True))
 
 
-def test_engines_that_cannot_be(people, tmp_path):
+def test_engines_that_cannot_be(people, tmp_path, monkeypatch):
+    monkeypatch.setattr(dask_engine, "_ANSWER_S", 0.2)
+
     def said(**settings):
         return problems(people / "table.csv", tmp_path / "out", engine=EngineSettings(**settings))[0]
 
