@@ -95,6 +95,19 @@ class Middle:
         still = torch.zeros((3, *grid.shape), device=field.device)
         return self._carried_back(_sampled(field, _Places.of(matrix, still, self.grid), ops), matrix)
 
+    def brought(self, field: Tensor, grid: Grid, matrix: Tensor, ops: Ops) -> Tensor:
+        """(3, *self.grid.shape): a displacement of another grid as the middle sees it, in its voxels, to third order.
+
+        Args:
+            matrix: (3, 4), voxels of the middle to those of the other grid; see matrices_to.
+        """
+        still = torch.zeros((3, *self.grid.shape), device=field.device)
+        linear = matrix[:, :3].numpy().copy()
+        if grid.shape[0] == 1 and self.grid.shape[0] == 1:
+            linear[0, 0] = 1.0
+        back = torch.from_numpy(np.linalg.inv(linear)).to(still)
+        return torch.einsum("ab,bzyx->azyx", back, _sampled(field, _Places.of(matrix, still, grid), ops)).contiguous()
+
     def whole_way(self, grid: Grid, back: Tensor, along: Tensor, ops: Ops) -> Tensor:
         """(3, *grid.shape): where voxels of a fixed grid get against one displacement of the middle, along another.
 
