@@ -23,7 +23,7 @@ from torch import Tensor
 
 from warpfactor.geometry.grid import Grid, Matrix
 from warpfactor.geometry.resample import VoxelMap
-from warpfactor.kernels.buffers import give_back_memory, new_field
+from warpfactor.kernels.buffers import give_back_memory, new_field, zero_field
 from warpfactor.kernels.ops import Ops
 from warpfactor.scene.levels import Level, coarse_to_fine, finest_spacing
 from warpfactor.scene.middle import DIGITS, Middle
@@ -75,7 +75,10 @@ class Facing:
             side: of the warp, 0 for the fixed grid.
             vectors: (3, D, H, W) on the other grid, in its voxels.
         """
-        return self._turned(side, torch.stack([ops.sample(each, warp, self.matrices[side]) for each in vectors]))
+        found = new_field((3, *self.grids[side].shape), device=vectors.device)
+        for component, values in zip(found, vectors, strict=True):
+            component.copy_(ops.sample(values, warp, self.matrices[side]))
+        return self._turned(side, found)
 
     def reconcile(self, warps: Two, ops: Ops) -> None:
         """Make two warps each other's inverse, in place: half of what is missing is made up for by either.
@@ -84,13 +87,15 @@ class Facing:
         """
         inside = [self._inside(k, warps[k], ops) for k in (0, 1)]
         errors = [self.led(k, warps[1 - k], warps[k], ops).add_(warps[k]).mul_(inside[k]) for k in (0, 1)]
-        steps = [self.led(k, errors[1 - k], warps[k], ops).mul_(inside[k]) for k in (0, 1)]
-        for warp, step in zip(warps, steps, strict=True):
-            warp.sub_(step, alpha=0.5)
+        for k in (0, 1):
+            warps[k].sub_(self.led(k, errors[1 - k], warps[k], ops).mul_(inside[k]), alpha=0.5)
+        del errors
+        give_back_memory()
 
     def _inside(self, side: int, warp: Tensor, ops: Ops) -> Tensor:
-        """(D, H, W): one where a warp leads into the other image, zero elsewhere."""
-        return ops.sample(torch.ones(self.grids[1 - side].shape, device=warp.device), warp, self.matrices[side])
+        """(D, H, W) bool: where a warp leads into the other image."""
+        everywhere = torch.ones(self.grids[1 - side].shape, device=warp.device)
+        return ops.sample(everywhere, warp, self.matrices[side]) > 0
 
     def _turned(self, side: int, vectors: Tensor) -> Tensor:
         """Vectors in voxels of the other grid as those of this one."""
@@ -192,7 +197,7 @@ def run_facing(
     """
     whole = Facing.of(scene.fixed.grid, scene.moving.grid, affine)
     sizes = (math.prod(grid.shape) for grid in whole.grids)
-    start = new_field((3 * sum(sizes),), device=scene.device).zero_()
+    start = zero_field((3 * sum(sizes),), device=scene.device)
     last = len(settings.levels) - 1
     sides = scene, scene.swapped()
     first, second = (settings.metric.prepare(s, ops, level=last, weights=settings.channel_weights) for s in sides)
@@ -250,7 +255,9 @@ class _Search:
         """Both warps at full resolution; `start` is left as it is."""
         levels = stage_levels(self.scene, self.grid, self.settings, self.endings, self.ops)
         both, last = coarse_to_fine(levels, self._solve, (start, self.whole))
-        return self._lifted(both, last, self.whole)
+        lifted = self._lifted(both, last, self.whole)
+        give_back_memory()
+        return lifted
 
     def _solve(self, level: Level, before: tuple[Tensor, Facing]) -> tuple[Tensor, Facing]:
         """Both warps after one level, and its grids."""

@@ -13,6 +13,7 @@ import numpy as np
 from torch import Tensor
 
 from warpfactor.geometry.grid import Grid, Matrix
+from warpfactor.kernels.buffers import give_back_memory
 from warpfactor.kernels.numbers import quotient
 from warpfactor.kernels.ops import Ops
 from warpfactor.scene.middle import Middle
@@ -97,8 +98,10 @@ def run_symmetric(
         return _found(scene, settings, halves, between.stage, ops)
     middle = Middle.of(scene.fixed.grid, scene.moving.grid, through)
     facing = run_facing(scene.single(), settings, middle, ops=ops, affine=through, watch=watch)
-    halves = Halves(middle, *_half_ways(scene, middle, facing.warps, ops))
-    return _found(scene, settings, halves, facing.stage, ops)
+    halves, stage = Halves(middle, *_half_ways(scene, middle, facing.warps, ops)), facing.stage
+    del facing  # what comes needs the memory of its warps
+    give_back_memory()
+    return _found(scene, settings, halves, stage, ops)
 
 
 def _half_ways(scene: Scene, middle: Middle, warps: tuple[Tensor, Tensor], ops: Ops) -> tuple[Tensor, Tensor]:
