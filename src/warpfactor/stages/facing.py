@@ -203,6 +203,7 @@ def run_facing(
     first, second = (settings.metric.prepare(s, ops, level=last, weights=settings.channel_weights) for s in sides)
     cost = _Cost((first, second), whole)
     before = _full(cost, start)
+    give_back_memory()
     search = _Search(scene, whole, affine, middle.grid, settings, ops, watch)
     found = search.run(start)
     ending = stage_ending(search.endings)

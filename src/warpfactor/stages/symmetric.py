@@ -106,12 +106,11 @@ def run_symmetric(
 
 def _half_ways(scene: Scene, middle: Middle, warps: tuple[Tensor, Tensor], ops: Ops) -> tuple[Tensor, Tensor]:
     """The displacements of the middle to both images, of warps of these that are to be walked half-way."""
-    grids = scene.fixed.grid, scene.moving.grid
-    first, second = (
-        ops.invert(middle.brought(warp, grid, matrix, ops).mul_(0.5))[0]
-        for warp, grid, matrix in zip(warps, grids, middle.matrices_to(*grids), strict=True)
-    )
-    return first, second
+    grids, halves = (scene.fixed.grid, scene.moving.grid), []
+    for warp, grid, matrix in zip(warps, grids, middle.matrices_to(*grids), strict=True):
+        halves.append(ops.invert(middle.brought(warp, grid, matrix, ops).mul_(0.5))[0])
+        give_back_memory()
+    return halves[0], halves[1]
 
 
 def _found(scene: Scene, settings: Deformable, halves: Halves, stage: Stage, ops: Ops) -> Found:
