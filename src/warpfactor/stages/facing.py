@@ -138,10 +138,6 @@ class FacingLevel(LevelSolver):
     def _prepared(self, metric: Term) -> Prepared:
         return _Cost((self.sides[0].cost, self.sides[1].cost), self.facing)
 
-    def _length(self, force: Tensor) -> float:
-        """The shorter of both, as motion is smooth if either image says so only where the other one does."""
-        return min(side._length(part) for side, part in zip(self.sides, self.facing.split(force), strict=True))
-
     def _halves(self, force: Tensor, wider: float) -> Agreement:
         parts = zip(self.sides, self.facing.split(force), strict=True)
         found = [side._halves(part, wider) for side, part in parts]

@@ -350,7 +350,7 @@ class LevelSolver:
     def _length(self, force: Tensor) -> float:
         """Correlation length of a force, in units of the gradient's Gaussian."""
         near, far = self._halves(force, 1.0), self._halves(force, FAR)
-        return correlation_length(near, far, sum(n > 1 for n in force.shape[-3:]))
+        return correlation_length(near, far, sum(n > 1 for n in self.grid.shape))
 
     def _follow(self, length: float) -> None:
         """Smooth as wide as the correlation length of the force, and with a heavier tail where it is long."""
