@@ -17,6 +17,7 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
+from triton.runtime import interpreter
 
 import warpfactor as wf
 from held import Held
@@ -342,6 +343,8 @@ TASKS: dict[str, Callable[[], Any]] = {
 if __name__ == "__main__":
     warnings.simplefilter("ignore")  # NumPy's, of lanes that are masked afterwards
     torch.set_num_threads(1)
+    # Neither does what is compiled without debugging look whether whole numbers overflow, which takes half of the time.
+    interpreter.interpreter_builder.options = replace(interpreter.interpreter_builder.options, sanitize_overflow=False)
     kernels.add_backend(replace(kernels.BACKENDS["triton"], devices=("cpu",)))
     with patch.object(device, "CHECK_EVERY", 2), patch.object(level, "CHECK_EVERY", 2):  # turns take long
         print(json.dumps({name: TASKS[name]() for name in sys.argv[1:] or TASKS}))
