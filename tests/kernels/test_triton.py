@@ -75,7 +75,7 @@ def test_a_level_that_does_not_wait_for_the_device_finds_the_same_without_a_read
     assert found["same"]
     assert found["moved"] > 0.05
     assert found["apart"] <= 1e-5  # voxels; taps and the volume's rate are rounded otherwise
-    assert found["reads"] == 0
+    assert found["reads"] == found["made"] == 0
     assert found["kinds"] <= 2  # of turns, by their launches with their numbers: some compare the halves of the force
     assert found["turns"] >= 2
     assert (found["rejected"] > 0) == (name == "undone from a copy")
