@@ -58,6 +58,7 @@ _ABDOMEN = replace(
     damping=Trust(initial=0.3, floor=0.3, reject=False),
     step=3.0,
     tail=(0.7, 4.0),
+    volume=0.5,
     blur=0.5,
     iterations=(60, 60, 60, 80),
 )
