@@ -158,7 +158,7 @@ def iterations() -> dict[str, dict[str, Any]]:
     return found
 
 
-LEVEL = (8, 10, 9)
+LEVEL = (10, 11, 12)
 MATRIX = torch.eye(3, 4, dtype=torch.float64)
 
 
