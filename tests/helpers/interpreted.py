@@ -186,7 +186,7 @@ UNWAITED = {  # settings, whether the level is the finest, and its iterations
 }
 TOGETHER = {
     "looked at before": (replace(_DEFAULT, damping=_EAGER, step=1.5), True, 3),
-    "mi": (replace(_DEFAULT, metric=MI(), agreement=0.0), True, 2),
+    "mi": (replace(_DEFAULT, metric=MI(), agreement=0.0), True, 1),
 }
 SMALL = (1, 16, 17)
 
