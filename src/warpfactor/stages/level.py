@@ -380,17 +380,21 @@ class LevelSolver:
         volume[..., slice(*self.own), :, :].clamp_(min=LEAST_VOLUME).log_()
         return volume
 
-    def _even_out(self, log_volume: Tensor, step: Tensor, rate: float) -> None:
+    def _even_out(self, log_volume: Tensor, step: Tensor, rate: Any) -> None:
         """Add rate * grad(smoothed log J) to the step: composed with it, the log Jacobian of the warp diffuses."""
         single = log_volume.unsqueeze(-4)
         self._smooth(single, VOLUME_SIGMA)
         self.share.around(single, 1)
-        for axis, weight in enumerate(self.units.sigma):
-            if log_volume.shape[axis - 3] > 2 and weight > 0:
+        weights = self.units.sigma
+        if isinstance(rate, Tensor):
+            cast(DeviceOps, self.ops).even_out(step, log_volume, rate, weights)
+            return
+        for axis, weight in enumerate(weights):
+            if log_volume.shape[axis] > 2 and weight > 0:
                 half = 0.5 * rate * weight * weight
-                part = self._inner(step.select(-4, axis), axis)
-                _add_times(part, self._inner(log_volume, axis, 1), half)
-                _add_times(part, self._inner(log_volume, axis, -1), half, sign=-1)
+                part = self._inner(step[axis], axis)
+                part.add_(self._inner(log_volume, axis, 1), alpha=half)
+                part.add_(self._inner(log_volume, axis, -1), alpha=-half)
 
     def _inner(self, volume: Tensor, axis: int, ahead: int = 0) -> Tensor:
         """The planes of this process without the border along an axis, each so many voxels ahead along it."""
@@ -420,11 +424,3 @@ class LevelSolver:
 def per_field(factor: Any) -> Any:
     """A number to multiply (B, C, D, H, W) fields by; those of the device are (B,)."""
     return factor.float().reshape(-1, 1, 1, 1, 1) if isinstance(factor, Tensor) else factor
-
-
-def _add_times(total: Tensor, values: Tensor, factor: Any, *, sign: int = 1) -> None:
-    """total += sign factor values; the factor is a number, or (B,) on the device."""
-    if isinstance(factor, Tensor):
-        total.addcmul_(values, factor.to(total.dtype).reshape(-1, 1, 1, 1), value=sign)
-    else:
-        total.add_(values, alpha=sign * factor)
