@@ -29,6 +29,8 @@ docs: $(VENV)/.installed
 	@echo "open site/index.html"
 
 # Two processes, each with whole files, as tests of one file share what they register; tests/conftest.py has their order.
+# Tests start many processes; where Python is told not to keep what it has compiled, each would compile our code again.
+test: export PYTHONDONTWRITEBYTECODE =
 test: lint types
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 

@@ -21,26 +21,27 @@ numba.set_num_threads(1)
 TESTS = Path(__file__).resolve().parent
 DATA = TESTS.parents[1] / "shared" / "data"
 # The files that take longest, of which `make test` gives each to one process as a whole. They come first, so that no
-# process is left with one of them when the other has nothing to do any more. In a fresh checkout the
-# second one compiles most CPU kernels that the others load.
+# process is left with one of them when the other has nothing to do any more. In a fresh checkout the second one
+# compiles most CPU kernels that the others load, while the other process has files that need none.
 LONG = (
     "kernels/test_triton.py",
     "stages/test_robustness.py",
+    "bench/test_gpu.py",
     "docs/test_docs.py",
-    "scene/test_missing.py",
-    "stages/test_invariance.py",
-    "ranks/test_places.py",
-    "registration/test_memory.py",
     "show/test_report_browser.py",
-    "attack/test_attack.py",
     "checks/test_device.py",
-    "cli/test_startup.py",
+    "stages/test_invariance.py",
     "ranks/test_ranks.py",
+    "cli/test_startup.py",
     "show/test_report_layout.py",
+    "registration/test_memory.py",
+    "scene/test_missing.py",
+    "attack/test_attack.py",
+    "ranks/test_places.py",
     "show/test_report.py",
-    "kernels/test_numba.py",
-    "stages/test_linear.py",
+    "followup/test_longitudinal.py",
     "cohort/test_engine.py",
+    "stages/test_linear.py",
 )
 
 

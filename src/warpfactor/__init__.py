@@ -36,6 +36,7 @@ _SOURCES = {
     "MI": "terms",
     "MIND": "terms",
     "MSE": "terms",
+    "Mixed": "terms",
     "Notice": "errors",
     "OutOfMemoryError": "errors",
     "Recipe": "recipebook.recipe",
@@ -119,7 +120,7 @@ if TYPE_CHECKING:
     from warpfactor.show import plot
     from warpfactor.stages.linear.stage import LinearSettings
     from warpfactor.stages.settings import Deformable
-    from warpfactor.terms import LNCC, MI, MIND, MSE, Bending, Custom, Linearization, VolumeChange, Weighted
+    from warpfactor.terms import LNCC, MI, MIND, MSE, Bending, Custom, Linearization, Mixed, VolumeChange, Weighted
 
 __all__ = [
     "LNCC",
@@ -144,6 +145,7 @@ __all__ = [
     "LinearSettings",
     "Linearization",
     "Longitudinal",
+    "Mixed",
     "Notice",
     "OutOfMemoryError",
     "RankError",

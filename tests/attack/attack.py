@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,8 +91,10 @@ def place_damaged(subject: Subject, place: Path, draw: random.Random) -> tuple[P
     return path, raw, names
 
 
-def attack(cases: int, seed: int, folder: Path, kept: Path, *, workers: bool) -> list[dict[str, Any]]:
-    """One record for every case: its number, subject and outcome, and what failed."""
+def attack(
+    cases: int, seed: int, folder: Path, kept: Path, *, workers: bool, only: Sequence[str] = ()
+) -> list[dict[str, Any]]:
+    """One record for every case, or for those of some subjects: its number, subject and outcome, and what failed."""
     done = read_kept(kept)
     subjects = write_subjects(folder, workers=workers)
     good = {name: subjects[name].read(subjects[name].seed) for name in WHOLE if name in subjects}
@@ -102,6 +105,8 @@ def attack(cases: int, seed: int, folder: Path, kept: Path, *, workers: bool) ->
                 continue
             draw = random.Random(f"{seed} {number}")
             (name,) = draw.choices(names, [subjects[each].weight for each in names])
+            if only and name not in only:
+                continue
             print(json.dumps({"case": number, "subject": name}), file=stream, flush=True)
             done[number] = {"case": number, "subject": name, **one_case(subjects[name], folder, draw, name, good)}
             print(json.dumps(done[number]), file=stream, flush=True)
@@ -150,6 +155,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=Path, help="File of the outcomes, with which a run goes on.")
     parser.add_argument("--no-workers", action="store_true", help="Leave out commands that start worker processes.")
+    parser.add_argument("--only", action="append", default=[], metavar="SUBJECT", help="The cases of one subject.")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     began = time.process_time()
@@ -157,7 +163,7 @@ def main() -> None:
         kept = given.keep or Path(name) / "cases.jsonl"
         folder = Path(name) / "files"
         folder.mkdir()
-        found = attack(given.cases, given.seed, folder, kept, workers=not given.no_workers)
+        found = attack(given.cases, given.seed, folder, kept, workers=not given.no_workers, only=given.only)
     for subject in sorted({record["subject"] for record in found}):
         print(subject, count([record for record in found if record["subject"] == subject]))
     for record in found:

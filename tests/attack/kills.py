@@ -34,6 +34,7 @@ EXACT = (".nii.gz", ".mat")  # files that are the same in every run
 QUICK = ("--set", "linear.starts=identity", "--set", "deformable.iterations=8,6,4", "--threads", "1")
 PER_ROUND = 5  # kills between two runs that end by themselves
 LONGEST_S = 600
+COMPILING_S = 12.0  # of a warmup, in which it is killed; compiling takes longer
 
 
 @dataclass(frozen=True)
@@ -290,7 +291,7 @@ def _attack_warmup(kills: int, folder: Path, draw: random.Random, found: Found) 
     target, before = warmup_target(), {path.name for path in folder.iterdir()}
     os.environ["NUMBA_CACHE_DIR"] = str(folder / "cache")
     for _ in range(kills):
-        kill_once(target, folder, 60.0, draw, found)
+        kill_once(target, folder, COMPILING_S, draw, found)
         found.states[target.name, "unfinished kernels" if hidden(folder) else "whole kernels"] += 1
     age_unfinished(folder)
     finish(target, folder, before, found)

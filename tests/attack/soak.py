@@ -109,17 +109,20 @@ def in_children(runs: int, folder: Path) -> list[dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--runs", type=int, default=1000, help="Runs in one process.")
+    parser.add_argument("--runs", type=int, default=1000, help="Runs in one process; 0 for none.")
     parser.add_argument("--threaded", type=int, default=200, help="Runs in four threads.")
     parser.add_argument("--forked", type=int, default=200, help="Runs in four forked children.")
     given = parser.parse_args()
+    found: dict[str, list[dict[str, Any]]] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        found = {"process": [in_one_process(given.runs, folder)]}
-        print(json.dumps(found), flush=True)
-        found["threads"] = [in_threads(given.threaded, folder)]
-        print(json.dumps(found["threads"]), flush=True)
-        found["children"] = in_children(given.forked, folder)
+        if given.runs:
+            found["process"] = [in_one_process(given.runs, folder)]
+        if given.threaded:
+            found["threads"] = [in_threads(given.threaded, folder)]
+        if given.forked:
+            run_one(0, pairs(), folder)
+            found["children"] = in_children(given.forked, folder)
     grown = [
         f"{kind}: {name} {each[name]:+.1%}"
         for kind, results in found.items()

@@ -7,7 +7,7 @@ import pytest
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 
 
-@pytest.mark.parametrize("target", ["sm_90", "gfx942"])
+@pytest.mark.parametrize("target", ["sm_80", "sm_86", "sm_90", "gfx942"])
 def test_no_kernel_spills(target):
     """The usual variant of every kernel; `warpfactor bench gpu` compiles all."""
     from warpfactor.bench.gpu.compile import MOST_SPILLED, compile_usual

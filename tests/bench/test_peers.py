@@ -26,7 +26,8 @@ SHAPES = {"3-D": (32, 36, 40), "2-D": (1, 64, 72)}
 def case(request, tmp_path):
     """A phantom whose moving image lies elsewhere, turned in 3-D, with the true points as landmarks."""
     shape = SHAPES[request.param]
-    made = wf.phantom.phantom(shape, seed=2, displacement_vox=2.5)
+    # With seed 2 SimpleITK's affine ends in a minimum of its own: at 0.67 or 0.85 of the error before it, by processor.
+    made = wf.phantom.phantom(shape, seed=4, displacement_vox=2.5)
     flat = shape[0] == 1
     if flat:
         fixed = wf.Grid.from_itk((72, 64), (-30.0, 12.0), (1.5, 1.0), (0, 1, -1, 0))
@@ -60,7 +61,7 @@ def test_a_peer_comes_near_the_truth(name, case, tmp_path):
     kinds = [type(part).__name__ for part in transform.parts]
     assert kinds[0] == "Warp" and set(kinds[1:]) == {"Affine"}
     found = score(case, transform).values
-    assert found["tre_mean_affine_mm"] < 0.75 * found["tre_mean_before_mm"]  # SimpleITK 2.5.7 has 0.67 in 3-D
+    assert found["tre_mean_affine_mm"] < 0.6 * found["tre_mean_before_mm"]
     # A warp that was read in the wrong direction or frame makes the affine's error larger. How much a peer improves on
     # its affine is its own matter, and ANTs gives other figures in every run (0.795 to 0.857 of it).
     assert found["tre_mean_mm"] < 0.95 * found["tre_mean_affine_mm"]

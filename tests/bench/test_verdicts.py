@@ -91,6 +91,10 @@ def test_a_bent_image_has_landmarks_where_it_looks_the_same(tmp_path):
     pair = source.make()
     assert source.half == 2
     points = pair.truth.points
+    assert not pair.truth.chosen
+    index = pair.fixed.grid.world_to_index(points.fixed)
+    assert len(index) > 40
+    assert np.all((index > -0.5) & (index < np.array(pair.fixed.grid.shape) - 0.5)), "the fixed image shows them all"
     seen = [
         pair.fixed.data[0][tuple(np.rint(pair.fixed.grid.world_to_index(each)).astype(int).T)].numpy()
         for each in (points.fixed, points.moving)

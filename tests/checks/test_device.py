@@ -16,12 +16,12 @@ from warpfactor.checks.device.check import check_backend
 from warpfactor.checks.device.problems import PROBLEMS, KernelProblem
 from warpfactor.errors import InputError, Notice
 from warpfactor.kernels import numba, reference
-from warpfactor.kernels.ops import Ops
+from warpfactor.kernels.ops import DeviceOps, Ops
 from warpfactor.registration import run as registration
 from warpfactor.registration.resources import checked_device
 from warpfactor.show.device import device_page
 
-OPERATIONS = {name for name in vars(Ops) if not name.startswith("_")}
+OPERATIONS = {name for each in (Ops, DeviceOps) for name in vars(each) if not name.startswith("_")}
 CPU = torch.device("cpu")
 ODD = check.SHAPES[:3]
 quick = partial(check_backend, "other", device=CPU, shapes=ODD[:1], timed_shape=None)
@@ -58,7 +58,9 @@ def test_the_kernels_of_the_cpu_pass():
 
 
 def test_the_reference_in_single_precision_passes():
-    assert quick(ops=reference).passed
+    found = quick(ops=reference, half=True)
+    assert found.passed
+    assert {each.images for each in found.checks} == {"float32", "int16", "float16"}
 
 
 @pytest.mark.parametrize(

@@ -238,7 +238,7 @@ def similarity_of(pair, **changes):
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"near": Similarity(1.0, 0.49, 0.79)}, "near"),
+        ({"near": Similarity(1.0, 0.51, 0.81)}, "near"),
         ({"chance": Similarity(1.0, 0.4, 0.6)}, "chance"),
         ({"parts": ((0.8, 0.2), (0.2, 0.19))}, "part"),
         ({"affine": Similarity(1.0, 0.5, 0.8)}, "warp"),
@@ -263,6 +263,19 @@ def test_an_unusual_affine_is_green_if_the_images_say_that_it_is_right():
     for alignment, level in ((sure, "green"), (unsure, "amber"), (None, "amber")):
         found = {check.code: check.level for check in checks._warp(case, None, sure=checks.unmistakable(alignment))}
         assert found == {"rotation": level, "scale": level}
+
+
+def test_little_evidence_and_a_discarded_warp_do_not_count_if_the_images_say_that_the_affine_is_right():
+    pair = registered()
+    _, sure = similarity_of(pair)
+    _, unsure = similarity_of(pair, near=Similarity(1.0, 0.45, 0.75))
+    stages = pair.found.to_dict()["stages"]
+    left_out = [*stages[:-1], {**stages[-1], "kept": False, "cost_before": 0.3}]
+    weak = {"code": "weak_evidence", "facts": {"stage": "affine", "evidence": 7.0}}
+    case = case_of(pair, stages=left_out, notices=[weak])
+    for alignment, wrong in ((sure, set()), (unsure, {"convergence", "notice"}), (None, {"convergence", "notice"})):
+        found = checks.judge(case, alignment, None, object_mm=100.0)
+        assert {check.code for check in found if check.level != "green"} - {"similarity"} == wrong
 
 
 def test_labels_that_a_warp_does_not_improve_are_not_green():

@@ -68,6 +68,17 @@ def test_summary_and_apply_tell_of_another_image(folder):
     assert "is not the file that was registered as fixed" in done.stderr
 
 
+def test_apply_tells_of_another_transform(folder):
+    def said():
+        return run(
+            "apply", folder / "moving.nii.gz", "-o", folder / "x.nii.gz", "--result", folder / "out", "--force"
+        ).stderr
+
+    assert "is not the file" not in said()
+    wf.write_transform(wf.Affine(), folder / "out" / "0GenericAffine.mat", force=True)
+    assert "0GenericAffine.mat: is not the file that the registration wrote" in said()
+
+
 def test_a_file_that_was_only_touched_is_the_same(folder):
     (folder / "fixed.nii.gz").touch()
     assert "image_changed" not in findings(wf.report.rebuild(folder / "out"))

@@ -13,6 +13,12 @@ pytest.importorskip("zarr", reason="zarr is not installed")
 SHAPE = (20, 33, 30)
 
 
+@pytest.fixture(autouse=True)
+def compiled(monkeypatch):
+    """Kernels count as compiled; see registration/test_ahead.py."""
+    monkeypatch.setattr("warpfactor.registration.ahead.are_compiled", lambda: True)
+
+
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     """A smooth warp on a half grid, an affine, an image and labels as OME-Zarr."""

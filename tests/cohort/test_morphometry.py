@@ -152,6 +152,16 @@ def test_everything_wrong_is_told_at_once(study, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_what_is_wrong_with_people_results_mask_and_folder_is_told_together(study, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine").touch()
+    table = ("--mask", tmp_path / "gone.nii.gz", "--effect", "grp", "-o", tmp_path / "out")
+    told = run("morphometry", tmp_path / "nobody", study / "people.csv", *table, code=2).stderr
+    assert told.count("\n") == 4, told
+    for text in ("no column 'grp'", "nobody: there is no such folder", "gone.nii.gz does not exist", "is not empty"):
+        assert text in told
+
+
 def test_results_of_another_template_or_without_a_warp_are_refused(study, tmp_path):
     group = shutil.copytree(study / "group" / "subjects", tmp_path / "subjects")
     path = group / "sub3" / "result.json"

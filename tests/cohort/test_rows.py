@@ -6,7 +6,9 @@ import pytest
 
 import warpfactor as wf
 from people import write_bids
+from warpfactor.cohort.engine import engine as dask_engine
 from warpfactor.cohort.engine.settings import EngineSettings, parse_bytes
+from warpfactor.cohort.job import option_problems
 from warpfactor.cohort.memory import FIXED_BYTES, MOVING_BYTES, PROCESS_BYTES, row_bytes
 from warpfactor.cohort.table.bidsname import parse_name
 from warpfactor.cohort.table.gather import gather
@@ -73,7 +75,8 @@ def test_other_names_are_not_of_bids(tmp_path):
     assert [parse_name(tmp_path / n) for n in ("T1w.nii.gz", "sub-1_T1w.png", "ses-1_T1w.nii.gz")] == [None] * 3
 
 
-def test_everything_wrong_is_told_at_once_before_any_work(people, tmp_path):
+def test_everything_wrong_is_told_at_once_before_any_work(people, tmp_path, monkeypatch):
+    monkeypatch.setattr(dask_engine, "_ANSWER_S", 0.2)
     flat = tmp_path / "flat.nii.gz"
     wf.write_image(wf.Image.from_array(wf.phantom.phantom((1, 32, 28)).fixed[0].numpy()), flat)
     lines = ["name,fixed,moving,recipe,set", *(f"s{k},template.nii.gz,sub0.nii.gz,," for k in range(60))]
@@ -92,7 +95,7 @@ def test_everything_wrong_is_told_at_once_before_any_work(people, tmp_path):
         "2 rows have the name 's1' and would share one result folder",
         "The name '../s6' cannot be that of a folder",
         "The names s1 and S1 are one folder",
-        "wrong.csv, line 58: the file of moving",
+        "wrong.csv, line 58: .*gone.nii.gz does not exist",
         "line 6: .*template.nii.gz is 3-D and the moving image 2-D",
         "line 10: Unknown recipe 'brian'",
         "line 12: .*table.csv",
@@ -113,7 +116,7 @@ def test_what_is_wrong_with_a_template_is_told_once_for_all_rows(people, tmp_pat
         len(told) == 1 and "sub0.nii.gz and 2 more rows: " in told[0] and "is 2-D and the moving image 3-D" in told[0]
     )
     told = problems(images, tmp_path / "out", template=tmp_path / "gone.nii.gz")
-    assert len(told) == 1 and "gone.nii.gz, does not exist" in told[0]
+    assert len(told) == 1 and "gone.nii.gz does not exist" in told[0]
 
 
 @pytest.mark.parametrize(
@@ -121,7 +124,7 @@ def test_what_is_wrong_with_a_template_is_told_once_for_all_rows(people, tmp_pat
     [
         ("", "the table is empty"),
         ("fixed,moving\n", "has no rows"),
-        ("fixed,moving,extra\na,b,c", "unknown column 'extra'"),
+        ("fixed,moving,extra,more\na,b,c,d", "unknown columns 'extra', 'more'; the known"),
         ("fixed,other\n", "unknown column 'other'"),
         ("moving\na", "needs a column 'fixed'"),
         ("fixed,moving\na", "line 2 has 1 cells"),
@@ -144,7 +147,32 @@ def test_what_else_cannot_be_a_cohort(people, tmp_path):
     assert len(problems(labels, out)) == 2
 
 
-def test_engines_that_cannot_be(people, tmp_path):
+def test_choices_that_no_row_could_be_run_with_are_told_before_any_row_fails(people, tmp_path):
+    options = wf.cohort.JobOptions(device="gpu", landmarks_weight=-1.0)
+    images, template = str(people / "x*.nii.gz"), people / "gone.nii.gz"
+    told = problems(images, tmp_path / "out", template=template, recipe="brian", options=options)
+    assert len(told) == 5
+    for text in (
+        "no file matches",
+        "gone.nii.gz does not exist",
+        "Unknown recipe 'brian'",
+        "Device 'gpu' is unknown",
+        "weight -1",
+    ):
+        assert any(text in problem for problem in told), text
+    told = problems(people / "table.csv", tmp_path / "out", options=wf.cohort.JobOptions(backend="cud"))
+    assert len(told) == 1 and "Unknown backend 'cud'" in told[0]
+
+
+def test_devices_of_other_machines_are_not_looked_for_here():
+    card = wf.cohort.JobOptions(device="cuda:7")
+    assert not list(option_problems(card, here=False))
+    assert "cannot be used here" in next(option_problems(card, here=True))
+
+
+def test_engines_that_cannot_be(people, tmp_path, monkeypatch):
+    monkeypatch.setattr(dask_engine, "_ANSWER_S", 0.2)
+
     def said(**settings):
         return problems(people / "table.csv", tmp_path / "out", engine=EngineSettings(**settings))[0]
 
@@ -153,6 +181,8 @@ def test_engines_that_cannot_be(people, tmp_path):
     assert "at least 1" in said(workers=0)
     assert "not an amount of memory" in said(memory_per_worker="lots")
     assert "no such file" in said(jobqueue="slurm", workers=1, jobqueue_config=tmp_path / "no.yaml")
+    assert "where they are started" in said(scheduler="tcp://127.0.0.1:9", workers=2)
+    assert "p0 needs about" in said(memory_per_worker="100MB"), "workers would die one after the other"
 
 
 def test_without_dask_it_says_what_to_install(people, tmp_path, monkeypatch):

@@ -115,6 +115,8 @@ def test_tables_of_atlases_that_cannot_be_used(atlases, tmp_path):
 
     assert "the table has no atlases" in said("image,labels\n")
     assert "needs a column 'labels'" in said("image\na.nii.gz")
+    told = said("image,labels\n", "--mask", tmp_path / "gone.nii.gz", "--recipe", "brian")
+    assert told.count("\n") == 3 and "gone.nii.gz does not exist" in told and "Unknown recipe" in told
     told = said("image,labels\na.nii.gz,\nb.nii.gz,c.nii.gz", "--fusion", "sum")
-    assert told.count("\n") == 5
+    assert told.count("\n") == 5, told
     assert "line 2: the atlas has no labels" in told and "The fusion 'sum' is not known" in told

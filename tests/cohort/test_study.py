@@ -13,6 +13,8 @@ from people import volumes, write_bids
 from serial import SerialEngine, use_serial
 from small import QUICK
 from warpfactor.cohort import job
+from warpfactor.cohort.engine.engine import Crash
+from warpfactor.cohort.rows import FRUITLESS_ROUNDS
 from warpfactor.cohort.store import Store
 
 pytest.importorskip("distributed", reason="the extra `cohort` is not installed")
@@ -161,6 +163,57 @@ def test_a_row_is_done_once_however_often_it_is_sent(people, tmp_path, monkeypat
     assert not left.exists()
     monkeypatch.setattr(job, "register", None)
     assert job.do_row(jobs[0]).state == "done"
+
+
+class DyingEngine(SerialEngine):
+    """Workers die over some rows; Dask then gives up all rows that were waiting with those."""
+
+    def __init__(self, deadly):
+        super().__init__()
+        self.deadly, self.rounds, self.begun = deadly, 0, []
+
+    def finished(self, function, jobs):
+        self.rounds += 1
+        for each in jobs:
+            if each.name in self.deadly:
+                self.begun.append(Store(each.output).tried(each.name))
+                self.begun[-1].__enter__()  # and never left, as by a process that is killed
+                yield each, Crash("died")
+            elif each.name == f"p{self.rounds - 1}":
+                yield each, function(each)
+            else:
+                yield each, Crash("died")
+
+
+def test_rows_that_waited_beside_a_deadly_one_are_sent_again(people, tmp_path, monkeypatch):
+    engine = use_serial(monkeypatch, DyingEngine({"p2"}))
+    frame = wf.cohort.run(people / "table.csv", tmp_path / "out", overrides=QUICK)
+    assert list(frame["state"]) == ["done", "done", "failed"] and "workers that tried it died" in frame["reason"][2]
+    assert engine.rounds == 4, "the deadly one was tried as often as it may be"
+    assert not list((tmp_path / "out" / ".cohort" / "claims").glob("p[01]*"))
+    frame = wf.cohort.run(people / "table.csv", tmp_path / "out", overrides=QUICK, retry_failed=True)
+    assert engine.rounds > 5, "it is counted anew"
+
+
+def test_workers_that_die_before_they_begin_are_not_waited_for_for_ever(people, tmp_path, monkeypatch):
+    engine = DyingEngine(set())
+    engine.rounds = 7
+    use_serial(monkeypatch, engine)
+    frame = wf.cohort.run(people / "table.csv", tmp_path / "out", overrides=QUICK)
+    assert list(frame["state"]) == ["failed"] * 3 and engine.rounds == 7 + FRUITLESS_ROUNDS
+
+
+def test_a_worker_refuses_a_row_over_which_others_died(people, tmp_path, monkeypatch):
+    """For a scheduler that gives up no row."""
+    jobs = []
+    use_serial(monkeypatch, SerialEngine(jobs.append))
+    monkeypatch.setattr(job, "register", None)
+    for deaths, reason in ((job.MOST_DEATHS - 1, "TypeError"), (job.MOST_DEATHS, "workers that tried it died")):
+        wf.cohort.run(people / "table.csv", tmp_path / "out", overrides=QUICK, retry_failed=True)
+        count = Store(tmp_path / "out")._count_file("p0")
+        assert not count.exists(), "a row that failed did not kill its worker"
+        count.write_text(str(deaths))
+        assert reason in job.do_row(jobs[0]).reason
 
 
 def test_rows_choose_recipes_and_settings(people, tmp_path, serial):

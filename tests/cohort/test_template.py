@@ -216,5 +216,9 @@ def test_what_cannot_be_a_template(group, tmp_path):
     wf.write_image(wf.Image.from_array(wf.phantom.phantom((1, 32, 28)).fixed[0].numpy()), flat)
     told = run("template", group / "sub0.nii.gz", flat, "-o", tmp_path / "o", "--start", flat, code=2).stderr
     assert told.count("flat.nii.gz is 2-D") == 1 and "needs images of one dimension" in told
+    told = run("template", group / "sub0.nii.gz", tmp_path / "gone.nii.gz", "-o", tmp_path / "o", code=2).stderr
+    assert told.count("\n") == told.count("gone.nii.gz does not exist") == 1, "and not as fixed image once more"
+    (tmp_path / "t.csv").write_text("image,labels\na\n")
+    assert "line 2 has 1 cells" in run("template", tmp_path / "t.csv", "-o", tmp_path / "o", code=2).stderr
     (tmp_path / "t.csv").write_text("name,labels\na,b\n")
     assert "needs a column 'image'" in run("template", tmp_path / "t.csv", "-o", tmp_path / "o", code=2).stderr

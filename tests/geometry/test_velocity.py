@@ -10,7 +10,8 @@ import torch
 
 import warpfactor as wf
 from warpfactor.geometry.itk import sitk
-from warpfactor.geometry.velocity import exponential, logarithm
+from warpfactor.geometry.velocity import doublings, exponential, exponential_on_device, logarithm
+from warpfactor.kernels import reference
 
 OPS = wf.kernels.select("cpu")
 SHAPE = (18, 20, 22)
@@ -99,3 +100,12 @@ def test_what_has_no_mean_is_said():
         wf.mean_velocity([velocity], weights=(0.0,))
     with pytest.raises(wf.InputError, match="has shape"):
         wf.Velocity(velocity.field[:, 1:], GRID)
+
+
+@pytest.mark.parametrize("size", [0.0, 0.3, 0.5, 1.5, 7.0])
+def test_a_device_finds_how_often_to_double(size):
+    velocity = smooth_velocity(3, size).field
+    wanted = doublings(float(velocity.abs().max()))
+    assert wanted == (max(0, math.ceil(math.log2(2 * size))) if size else 0)
+    for most in (wanted, wanted + 2):
+        assert torch.equal(exponential_on_device(velocity, reference, most), exponential(velocity, reference))

@@ -70,12 +70,10 @@ AXIS = 1  # along which a third is lost; 2-D has it too
 
 
 ATTACKS = {  # and a third without image, which tests/scene/test_missing.py is about
-    "snr-10": lambda f, m: (noisy(f, 10, 1), noisy(m, 10, 2)),
     "snr-3": lambda f, m: (noisy(f, 3, 1), noisy(m, 3, 2)),
     "cropped": lambda f, m: (f, cropped(m, AXIS)),
     "shaded": lambda f, m: (shaded(f, 1), shaded(m, 2)),
     "ramped-y": lambda f, m: (ramped(f, 1, 1), ramped(m, 1, -1)),
-    "ramped-x": lambda f, m: (ramped(f, 2, 1), ramped(m, 2, -1)),
 }
 
 

@@ -21,6 +21,7 @@ from warpfactor.bench.run import runner, worker
 from warpfactor.bench.run.record import read_run
 from warpfactor.cli import warmup
 from warpfactor.recipebook.table import RECIPES
+from warpfactor.registration import ahead
 
 COPIES = {
     "fixed": ("template", "inhale", "t1_fixed", "scan1"),
@@ -132,8 +133,9 @@ def quick(recipe: wf.Recipe) -> wf.Recipe:
     changes: dict[str, Any] = {}
     if recipe.linear:
         changes |= {"linear.starts": ["identity"], "linear.iterations": [1] * len(recipe.linear[0].iterations)}
+        changes |= {"linear.metric": "ncc"}  # one instead of two, between which a judge decides
     if recipe.deformable is not None:
-        changes |= {"deformable.iterations": [2] * len(recipe.deformable.levels)}
+        changes |= {"deformable.iterations": [2] * len(recipe.deformable.levels), "deformable.broad_from": 0.0}
     return recipe.replace(changes)
 
 
@@ -145,6 +147,8 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("warpfactor.checks.examine.align", lambda *_: None)
     monkeypatch.setattr(runner, "_run_once", run_here)
     monkeypatch.setattr(warmup, "parts", lambda: [("a part", lambda: None)])  # tests/cli/test_startup.py runs them all
+    monkeypatch.setattr(ahead, "mark_compiled", lambda: None)
+    monkeypatch.setattr(ahead, "are_compiled", lambda: True)
     use_serial(monkeypatch)
 
 

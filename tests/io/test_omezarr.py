@@ -12,6 +12,7 @@ from warpfactor.errors import FileError, InputError
 from warpfactor.io import read_labels, read_series
 from warpfactor.io.atomic import check_free
 from warpfactor.io.formats import find_format
+from warpfactor.io.omezarr import stored
 
 zarr = pytest.importorskip("zarr", reason="zarr is not installed")
 
@@ -220,3 +221,41 @@ def test_a_pair_is_registered_from_zarr(tmp_path):
 
 def store_plane(path, voxels):
     return store(path, voxels[0].numpy(), "yx", scale=(1, 10, 10))
+
+
+BLOSC2 = {"id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 1, "blocksize": 0}
+BLOSC3 = {"name": "blosc", "configuration": {"cname": "lz4", "clevel": 5, "shuffle": "shuffle"}}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"zarr_format": 2, "compressors": BLOSC2},
+        {"zarr_format": 3, "compressors": BLOSC3},
+        {"zarr_format": 3, "shards": (4, 6, 5), "chunks": (2, 6, 5)},
+        {"zarr_format": 2, "compressors": None},
+    ],
+    ids=["Blosc, Zarr 2", "Blosc, Zarr 3", "shards", "raw"],
+)
+def test_a_chunk_cut_short_is_refused_wherever_it_is_cut(tmp_path, options):
+    path = tmp_path / "a.zarr"
+    zarr.create_array(str(path), data=VOXELS, **{"chunks": VOXELS.shape, **options})
+    chunk = next(each for each in sorted(path.rglob("*")) if each.is_file() and each.name[0] not in "z.")
+    whole = chunk.read_bytes()
+    assert np.array_equal(wf.read_image(path).data[0].numpy(), VOXELS)
+    for length in [*range(0, len(whole), 37), *range(len(whole) - 6, len(whole))]:
+        chunk.write_bytes(whole[:length])
+        with pytest.raises(FileError, match=r"damaged"):
+            wf.read_image(path)
+
+
+def test_a_part_is_read_if_the_damage_is_elsewhere(tmp_path):
+    path = tmp_path / "a.zarr"
+    zarr.create_array(str(path), data=VOXELS, chunks=(2, 6, 5), zarr_format=2, compressors=BLOSC2)
+    chunk = path / "1.0.0"
+    chunk.write_bytes(chunk.read_bytes()[:-1])
+    found = stored(path)
+    box = (slice(0, 2), slice(0, 6), slice(1, 5))
+    assert np.array_equal(found.read(0, box), VOXELS[:2, :, 1:])
+    with pytest.raises(FileError, match=r"chunk 1\.0\.0 is damaged"):
+        found.read(0, (slice(1, 3), slice(0, 6), slice(0, 5)))

@@ -35,7 +35,8 @@ def test_every_operation_agrees_with_the_reference(interpreted, title):
 # In voxels, millimetres and units of the cost. Most differ by a millionth; where a step divides by the square of a
 # small gradient, rounding shows at a few 1e-5.
 APART = {"warp": 1e-3, "inverse": 2e-3, "affine": 1e-4, "cost": 1e-5}
-RUNS = ["lncc, root", "lncc of the paper, pointwise", "lncc, tile", "mse, demons", "mse, sgd", "mi, adam", "mind, root"]
+LNCCS = ["lncc, root", "lncc of the paper, pointwise", "lncc, tile"]
+RUNS = [*LNCCS, "mse, demons", "mse, sgd", "mi, adam", "velocity", "mind, root"]
 
 
 @pytest.mark.parametrize("run", [*RUNS, "default"])
@@ -48,18 +49,20 @@ def test_whole_registrations_agree_with_those_on_the_reference(interpreted, run)
 def test_an_iteration_launches_what_the_model_of_its_traffic_lists(interpreted):
     from warpfactor.bench.gpu.traffic import iteration
 
-    small = {"combine", "sum_tables", "mi_ratios", "lengths"}  # over tables, or once a level
+    # Over tables or single numbers, or once a level.
+    small = {"combine", "sum_tables", "mi_ratios", "lengths", "decide_numbers", "share_taps"}
     for name, seen in interpreted["iterations"].items():
         metric, _, step = name.partition(", ")
         listed = Counter(each.kernel.name for each in iteration(metric, step))
         assert {kernel: count for kernel, count in seen["launches"].items() if kernel not in small} == listed, name
+        assert seen["launches"].get("decide_numbers", 0) == (0 if step == "adam" else 3)
 
 
 @pytest.mark.parametrize("name", ["lncc, root, pointwise", "mse, tile", "mi, adam"])
 def test_a_level_holds_what_the_model_of_its_memory_says(interpreted, name):
     from warpfactor.bench.gpu.memory import IMAGES, level_bytes
 
-    shape = (18, 16, 17)
+    shape = (8, 14, 15)
     metric, _, step = name.partition(", ")
     model = level_bytes(shape, metric, step) - IMAGES * math.prod(shape)
     # Besides: taps, sums, matrices; what the device decides by (1,408 at most).
@@ -86,6 +89,16 @@ def test_pairs_that_run_together_are_as_if_alone_with_as_many_launches(interpret
     assert min(found["moved"], found["differ"]) > 0.05  # voxels
     alone, together = found["launches"]
     assert alone == together > 10
+
+
+RULES = ["undone from a copy", "looked at before", "never undone", "paper, undone", "flat", "rising", "sgd"]
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_kernels_decide_as_the_rules_of_which_they_are_made(interpreted, name):
+    found = interpreted["decisions"][name]
+    assert found["differ"] <= 1e-12
+    assert found["values"] > 20
 
 
 def test_slabs_cover_a_volume_once_and_rings_hold_what_is_still_needed():

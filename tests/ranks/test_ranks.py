@@ -2,6 +2,7 @@
 
 import threading
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import torch
 
 import warpfactor as wf
 from equality import assert_same
+from warpfactor.bench.halos import halos
 from warpfactor.phantom import phantom
 from warpfactor.ranks.exchange import UNIT, cuts
 from warpfactor.ranks.lent import reached
@@ -52,6 +54,20 @@ def test_the_bits_of_one_process(images, ranks, recipe):
     assert len({event.level for event in found.history[-1].history}) > 1
     assert found.run.ranks == ranks.count == len(found.run.rank_peaks)
     assert_same(found, wf.register(images.fixed, images.moving, **options))
+
+
+def test_what_is_sent_is_what_is_counted(ranks):
+    thick = phantom((64, 16, 18))  # 16 planes for each rank; rank 0 has one neighbour
+    settings = {"levels": (1,), "iterations": (4,), "meant_for": 0, "reach": 1.0}
+    recipe = replace(wf.recipe("default").replace({f"deformable.{k}": v for k, v in settings.items()}), linear=())
+    sent = []
+
+    def tell(_):
+        sent.append(ranks._exchange.sent_bytes)
+
+    wf.register(thick.fixed, thick.moving, recipe=recipe, ranks=ranks, progress=tell)
+    counted = sum(halo.planes * halo.bytes_each for halo in halos(recipe.deformable, 64, 4, step_vox=0.9))
+    assert min(b - a for a, b in pairwise(sent)) == counted * 16 * 18
 
 
 def test_a_run_that_is_stopped(images, ranks):

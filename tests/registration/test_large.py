@@ -16,6 +16,12 @@ HALF = MemoryPlan(10**10, 10**9, "int16", "half", 8, {})
 SHAPE = (49, 50, 52)
 
 
+@pytest.fixture(autouse=True)
+def compiled(monkeypatch):
+    """Kernels count as compiled; see test_ahead.py."""
+    monkeypatch.setattr("warpfactor.registration.ahead.are_compiled", lambda: True)
+
+
 @pytest.fixture(scope="module")
 def made():
     return wf.phantom.phantom(SHAPE, seed=3, displacement_vox=3.0)

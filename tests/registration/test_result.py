@@ -83,7 +83,7 @@ def test_one_call_writes_everything(solid, tmp_path):
     others = {"warped_labels.nii.gz", "velocity.nii.gz", "warped.ome.zarr"}  # of label maps, velocities, OME-Zarr
     assert {path.name for path in folder.iterdir()} == set(folders.OWN) - others
     entries = wf.read_result(folder).entries
-    assert set(entries["verdict"].pop("judged")) == {"files", "limits"}  # what it was made of
+    assert set(entries["verdict"].pop("judged")) == {"entries", "files", "limits"}  # what it was made of
     assert entries["verdict"] == solid.report().verdict.to_dict()
     assert (folder / "report.html").read_text(encoding="utf-8") == solid.report().html
     assert solid.report() is solid.report(), "it is made once"

@@ -112,6 +112,19 @@ def test_a_shape_of_one_value_misses_nothing():
     assert lookout.gaps(HERE) == lookout.smaller() == ()
 
 
+def test_a_knot_in_thin_tissue_is_not_missing_from_the_other_image():
+    """Hardly a point lies deep in thin tissue, so that a small knot is all of its inside; a large one does count."""
+    sheets = ((torch.arange(192) // 8) % 4 == 0).float()[:, None] * (1 + torch.arange(192) / 192)
+
+    def gaps(size):
+        knotted = sheets.clone()
+        knotted[116 - size // 2 :, 96:][:size, :size] = 1 + torch.arange(size) / size
+        return Lookout(scene_of(*(wf.Image.from_array(image) for image in (knotted, sheets)))).gaps(HERE)
+
+    assert gaps(20) == ()
+    assert [gap.side for gap in gaps(36)] == ["moving"]
+
+
 def test_what_was_not_aligned_is_not_missing():
     """Apart by more than a lattice's step, without a linear stage."""
     fixed, moving = images_of(truth("3-D"))
@@ -246,7 +259,7 @@ def test_a_given_mask_is_not_second_guessed():
     assert found.warnings == ()
 
 
-@pytest.mark.parametrize(("axis", "side"), [(1, "moving"), (2, "moving"), (1, "fixed")])
+@pytest.mark.parametrize(("axis", "side"), [(1, "moving"), (2, "fixed")])
 def test_a_brain_without_a_third_is_registered_without_harm(data_dir, axis, side):
     """Labels overlap better than after the affine, and those that lie in the missing third no less."""
     (fixed, fixed_labels), (moving, moving_labels) = brain(data_dir, 1000), brain(data_dir, 1001)

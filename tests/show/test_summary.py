@@ -99,6 +99,22 @@ def test_a_verdict_is_made_again_if_it_is_not_about_the_files_that_are_there(coh
     assert levels([folder], tmp_path / "warp.html") == {"good": "amber"}
 
 
+@pytest.mark.parametrize("edit", ["level", "stages"])
+def test_a_verdict_is_made_again_if_result_json_was_edited(cohort, tmp_path, edit):
+    """By hand, without the digest of what was judged."""
+    shutil.copytree(cohort, tmp_path / "c")
+    folder, told = tmp_path / "c" / "good", []
+    entries = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    if edit == "level":
+        entries["verdict"]["level"] = "red"
+    else:
+        entries["interrupted"] = True
+    (folder / "result.json").write_text(json.dumps(entries), encoding="utf-8")
+    found = wf.report.summarise([folder], tmp_path / "page.html", tell=told.append)
+    assert told == [f"making the report of {folder}"]
+    assert [row.facts["verdict"]["level"] for row in found] == [{"level": "green", "stages": "red"}[edit]]
+
+
 def test_a_verdict_that_cannot_be_made_again_is_marked_as_claimed(cohort, tmp_path):
     shutil.copytree(cohort, tmp_path / "c")
     folder, page = tmp_path / "c" / "good", tmp_path / "page.html"

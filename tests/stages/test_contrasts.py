@@ -11,6 +11,7 @@ from scenes import scene_of
 from warpfactor.kernels import numba as cpu
 from warpfactor.kernels import reference
 from warpfactor.phantom import phantom
+from warpfactor.stages import contrasts
 from warpfactor.stages.contrasts import inconsistency, same_contrast
 
 SHAPE = (40, 44, 36)
@@ -34,6 +35,19 @@ def test_images_of_one_contrast_are_known_whatever_their_units(ops):
 def test_images_of_different_contrast_are_known(contrast, shape):
     fixed, moving = images(contrast, shape)
     assert not same_contrast(scene_of(fixed, moving), np.eye(4), WARP, cpu)
+
+
+@pytest.mark.parametrize("both_ways", [False, True])
+@pytest.mark.parametrize("shape", [SHAPE, (1, 90, 80)], ids=["3-D", "2-D"])
+def test_in_doubt_the_warps_there_and_back_decide(monkeypatch, generator, shape, both_ways):
+    """Here everything is doubtful: the same anatomy is matched alike from both sides, noise is not."""
+    monkeypatch.setattr(contrasts, "DOUBT", -1.0)
+    monkeypatch.setattr(contrasts, "LIMIT", 2.0)
+    fixed, moving = images("t1", shape)
+    noise = 3 * cpu.smooth_gaussian(torch.randn((1, *shape), generator=generator), (2.0, 2.0, 2.0))
+    other = replace(moving, data=moving.data * (1 + 4 * noise))
+    assert same_contrast(scene_of(fixed, moving), np.eye(4), WARP, cpu, both_ways=both_ways)
+    assert not same_contrast(scene_of(fixed, other), np.eye(4), WARP, cpu, both_ways=both_ways)
 
 
 def test_masks_are_heeded():
@@ -69,7 +83,7 @@ def test_a_metric_that_is_given_is_used_for_all_contrasts():
 def test_what_is_set_for_the_warp_holds_across_contrasts():
     recipe = wf.recipes()["default"].replace({"deformable.sigma_warp": 3.0})
     assert recipe.for_contrasts(same=False).deformable.sigma_warp == 3.0
-    assert recipe.for_grid(wf.Grid.from_spacing((64, 64))).for_contrasts(same=False).deformable.metric.name == "mind"
+    assert recipe.for_grid(wf.Grid.from_spacing((64, 64))).for_contrasts(same=False).deformable.metric.name == "mixed"
 
 
 def test_self_similarity_finds_a_warp_across_contrasts():

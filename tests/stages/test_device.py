@@ -19,6 +19,7 @@ from warpfactor.scene.prepare import make_scene
 from warpfactor.stages.device import READ_EVERY, _begun, _Turns, run_level, run_together
 from warpfactor.stages.level import Carried, LevelSolver
 from warpfactor.stages.stage import Ending
+from warpfactor.stages.velocity import VelocityLevel
 from warpfactor.terms import MIND, MSE, Custom
 
 SHAPE = (1, 22, 20)
@@ -126,7 +127,7 @@ def launches(monkeypatch):
 
     def recorded(self, *, check):
         walk = self.walk
-        places = [each.data_ptr() for each in (walk.warp, walk.other, walk.costs, walk.table)]
+        places = [each.data_ptr() for each in (walk.warp, walk.other, walk.state, walk.records)]
         seen.now = [("places", places), ("check", check)]
         turn(self, check=check)
         seen.turns.append(seen.now)
@@ -256,16 +257,21 @@ def test_a_pair_that_fails_keeps_nobody_waiting(device):
     [
         {"method": "symmetric", "terms": [wf.Weighted(wf.Bending(), 0.1)]},
         {"method": "greedy", "terms": [wf.Weighted(wf.Bending(), 0.1), wf.VolumeChange()]},
+        {"method": "velocity"},
     ],
-    ids=["symmetric and bending", "three terms"],
+    ids=["symmetric and bending", "three terms", "velocity"],
 )
-def test_both_images_that_move_and_sums_of_terms_do_not_wait_either(device, options):
+def test_both_images_that_move_and_sums_of_terms_do_not_wait_either(device, launches, options):
     name, sizes = device
     made = wf.phantom.phantom(SHAPE, displacement_vox=1.5)
     given = {"recipe": "brain", "terms": options.get("terms", ())}
     given["overrides"] = {**WARP_ONLY, "deformable.method": options["method"]}
-    ours, theirs = (wf.register(made.fixed, made.moving, **given, backend=each) for each in (name, "reference"))
+    theirs = wf.register(made.fixed, made.moving, **given, backend="reference")
+    with launches:
+        ours = wf.register(made.fixed, made.moving, **given, backend=name)
     assert sizes == [1, 1]
+    assert launches.turns
+    assert launches.reads == 0
     assert torch.equal(ours.warp.displacement, theirs.warp.displacement)
     pairs = zip(ours.history[-1].history, theirs.history[-1].history, strict=True)
     for here, there in pairs:
@@ -274,9 +280,22 @@ def test_both_images_that_move_and_sums_of_terms_do_not_wait_either(device, opti
         assert [cost for _, cost in here.parts] == pytest.approx([cost for _, cost in there.parts], rel=1e-12)
 
 
-@pytest.mark.parametrize("method", ["velocity", "symmetric"])
-def test_a_flow_and_two_images_that_face_each_other_wait(device, method):
+def test_a_flow_is_doubled_as_often_as_the_device_finds_and_work_is_made_anew_for_more(device, monkeypatch):
+    """In a long run the velocity grows; a flow that is doubled too rarely would differ."""
+    foreseen = []
+    foresee = VelocityLevel.foresee
+    monkeypatch.setattr(VelocityLevel, "foresee", lambda *given: foreseen.append(foresee(*given)) or foreseen[-1])
+    made = wf.phantom.phantom(SHAPE, displacement_vox=4.0)
+    overrides = {**WARP_ONLY, "deformable.method": "velocity", "deformable.iterations": (30, 3)}
+    given = {"recipe": "brain", "overrides": overrides}
+    ours, theirs = (wf.register(made.fixed, made.moving, **given, backend=each) for each in (device[0], "reference"))
+    assert torch.equal(ours.velocity.field, theirs.velocity.field)
+    assert float(theirs.velocity.field.abs().max()) > 1
+    assert len(set(foreseen)) > 1
+
+
+def test_two_images_that_face_each_other_wait(device):
     made = wf.phantom.phantom(SHAPE, displacement_vox=1.5)
-    overrides = {**WARP_ONLY, "deformable.method": method}
+    overrides = {**WARP_ONLY, "deformable.method": "symmetric"}
     wf.register(made.fixed, made.moving, recipe="brain", overrides=overrides, backend=device[0])
     assert device[1] == []

@@ -7,7 +7,7 @@ from warpfactor.geometry.grid import Grid
 from warpfactor.kernels import reference
 from warpfactor.scene.scene import Scene, Side
 from warpfactor.stages.finest import make_slabs, shifted
-from warpfactor.terms import LNCC, MIND, MSE
+from warpfactor.terms import LNCC, MIND, MSE, Mixed
 from warpfactor.terms.base import Local
 
 SHAPE = (19, 16, 17)
@@ -23,7 +23,9 @@ def scene(generator):
     return Scene(side(SHAPE, masked=True), side((21, 17, 15), masked=False))
 
 
-@pytest.mark.parametrize("term", [LNCC(3, symmetric=True), MSE(symmetric=True), MIND()], ids=lambda term: term.name)
+@pytest.mark.parametrize(
+    "term", [LNCC(3, symmetric=True), MSE(symmetric=True), MIND(), Mixed()], ids=lambda term: term.name
+)
 def test_slabs_add_up_to_the_whole(scene, generator, term):
     assert isinstance(term, Local)
     u = 0.7 * torch.randn((3, *SHAPE), generator=generator)
@@ -40,7 +42,7 @@ def test_slabs_add_up_to_the_whole(scene, generator, term):
         total, count = total + point.cost * point.count, count + point.count
         found[:, slab.core] = gradient[:, slab.inner]
     # MIND's floor of the noise is that of a slab, and its channels are whole numbers of 255
-    loose = 40 if term.name == "mind" else 1
+    loose = 40 if term.name in ("mind", "mixed") else 1
     assert count == pytest.approx(expected.count)
     assert total == pytest.approx(expected.cost * expected.count, rel=1e-4 * loose)
     torch.testing.assert_close(found, whole, rtol=1e-3 * loose, atol=1e-4 * loose * float(whole.abs().max()))

@@ -4,7 +4,8 @@
 
 Small phantoms are registered twice: calmly, and on a Dask scheduler and workers that were started by hand. Meanwhile
 workers are killed with signal 9, the scheduler is killed and started again, and the disk of the results is filled for
-some seconds. Then every result must be there, the same bit for bit, and none may have been written twice.
+some seconds. Then every result must be there, the same bit for bit (times and memory aside), and none may have been
+written twice.
 
 The folder of `--disk` is filled to the last byte, so it must be a file system of its own, for instance
 `mount -t tmpfs -o size=300m tmpfs small`; without it no disk is filled.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import random
 import signal
 import socket
@@ -29,6 +31,7 @@ from typing import Any
 import warpfactor as wf
 from warpfactor.cohort import CohortEvent, EngineSettings, JobOptions
 from warpfactor.cohort.job import POSTPONED
+from warpfactor.show.report.summary import RESULT
 
 SHAPE = (24, 26, 24)
 QUICK = {
@@ -39,7 +42,7 @@ QUICK = {
     "deformable.iterations": [20, 10],
 }
 FULL_S = 20.0  # for which the disk stays full
-_COMPARED = (".nii.gz", ".mat")
+_PASSING = ("seconds", "peak_memory_mb", "modified_ns", "path_from_result")  # what two runs need not share
 
 
 @dataclass
@@ -175,13 +178,27 @@ def observe(output: Path, found: Accidents, ended: threading.Event) -> None:
 
 
 def differing(calm: Path, disturbed: Path) -> list[str]:
-    """Files of a calm run that the disturbed one does not have, or that differ."""
-    wrong = []
-    for path in sorted(calm.glob("*/*")):
-        other = disturbed / path.relative_to(calm)
-        if path.name.endswith(_COMPARED) and (not other.is_file() or other.read_bytes() != path.read_bytes()):
-            wrong.append(str(path.relative_to(calm)))
-    return wrong
+    """Files of a calm run that the disturbed one lacks, or that differ; a result.json in more than time and memory."""
+    return [
+        str(path.relative_to(calm))
+        for path in sorted(calm.glob("p*/*"))
+        if not _alike(path, disturbed / path.relative_to(calm))
+    ]
+
+
+def _alike(path: Path, other: Path) -> bool:
+    if not other.is_file():
+        return False
+    if path.name == RESULT:
+        return bool(_lasting(json.loads(path.read_bytes())) == _lasting(json.loads(other.read_bytes())))
+    return path.read_bytes() == other.read_bytes()
+
+
+def _lasting(entries: Any) -> Any:
+    """What is the same in every run."""
+    if isinstance(entries, dict):
+        return {name: _lasting(value) for name, value in entries.items() if name not in _PASSING}
+    return [_lasting(each) for each in entries] if isinstance(entries, list) else entries
 
 
 @contextlib.contextmanager

@@ -3,8 +3,10 @@
     python -m warpfactor.bench.groups 'brain/*_t1_brain.nii.gz' --labels 'brain/*_labels.nii.gz' -o groups --spacing 2
 
 Every image is segmented by all others (leave one out). The same registrations say how well labels of all pairs agree in
-the space of each single image; then a template is built, and they are compared in its space. With `--ants` antspyx
-builds a template of the same images with as many iterations, and the processor time of both is given.
+the space of each single image; then a template is built, and they are compared in its space. `--part` does some of that
+only: `reversed` builds the template again from the images in reverse order, and `ants` lets antspyx build one of the
+same images with as many iterations; both give processor and wall time. What was finished is not done again, but then
+the times are not those of the whole.
 """
 
 from __future__ import annotations
@@ -22,14 +24,18 @@ import torch
 from torch import Tensor
 
 import warpfactor as wf
-from warpfactor.bench.run.meter import measured
+from warpfactor.bench.run.meter import ResourceUse, measured
 from warpfactor.cohort import EngineSettings, JobOptions
 from warpfactor.cohort.atlas.fusion import FUSIONS
 from warpfactor.cohort.template import TemplateSettings
+from warpfactor.cohort.template.builder import SUBJECTS
 from warpfactor.io import write_labels
 from warpfactor.io.jsontext import json_text
 from warpfactor.kernels import select
 from warpfactor.registration.record import WARPED_LABELS
+
+PARTS = ("template", "leave-one-out", "reversed", "ants")
+TEMPLATE = "template"
 
 
 @dataclass(frozen=True)
@@ -100,7 +106,8 @@ def coarser(member: Member, folder: Path, spacing_mm: float) -> Member:
 def leave_one_out(study: GroupStudy, wanted: Sequence[int]) -> dict[str, Any]:
     """Dice of every image segmented by all others, and of all pairs in the space of every image."""
     rules = {rule: list[float]() for rule in FUSIONS}
-    alone, best, spaces = list[float](), list[float](), dict[str, float]()
+    alone, best = list[float](), list[float]()
+    spaces, spaces_of_others = dict[str, float](), dict[str, float]()
     for member in study.members:
         others = [other for other in study.members if other is not member]
         table = [{"name": other.name, "image": other.image, "labels": other.labels} for other in others]
@@ -115,40 +122,52 @@ def leave_one_out(study: GroupStudy, wanted: Sequence[int]) -> dict[str, Any]:
         alone.append(sum(single) / len(single))
         best.append(max(single))
         spaces[member.name] = all_pairs(warped, wanted)
+        spaces_of_others[member.name] = all_pairs({k: v for k, v in warped.items() if k != member.name}, wanted)
         _say(f"{member.name}: one atlas {alone[-1]:.4f}, " + ", ".join(f"{r} {s[-1]:.4f}" for r, s in rules.items()))
-    return {"one atlas": alone, "best atlas": best, **rules, "pairs in the space of": spaces}
-
-
-def through_template(study: GroupStudy, wanted: Sequence[int]) -> dict[str, Any]:
-    """Dice of all pairs in the space of a template, its sharpness, and the processor time that it took."""
-    place = study.folder / "template"
-    table = [{"name": member.name, "image": member.image, "labels": member.labels} for member in study.members]
-
-    def make(records: Sequence[Mapping[str, Any]], folder: Path) -> wf.template.GroupTemplate:
-        return wf.template.build(
-            records,
-            folder,
-            settings=TemplateSettings(iterations=study.iterations, tolerance=0.0),
-            recipe=study.recipe,
-            options=study.options,
-            engine=study.engine,
-        )
-
-    with measured() as used:
-        found = make(table, place)
-    again = make(list(reversed(table)), study.folder / "template_reversed")
     return {
-        "pairs": all_pairs(_warped(place / "subjects", study.members), wanted),
-        "sharpness": [record.sharpness_per_mm for record in found.iterations],
-        "change": [record.change for record in found.iterations],
-        "mean shift mm": [record.shift_mm for record in found.iterations],
-        "largest difference with the images in reverse order": float((again.image.data - found.image.data).abs().max()),
-        "processor seconds": used.cpu_s,
+        "one atlas": alone,
+        "best atlas": best,
+        **rules,
+        "means": {name: sum(each) / len(each) for name, each in {"one atlas": alone, "best": best, **rules}.items()},
+        "pairs in the space of": spaces,
+        "of those, pairs without its own labels": spaces_of_others,
     }
 
 
-def ants_template(study: GroupStudy) -> dict[str, Any]:
-    """Processor time of antspyx' template of the same images, and how sharp it is."""
+def through_template(study: GroupStudy, wanted: Sequence[int]) -> dict[str, Any]:
+    """Dice of all pairs in the space of a template, its sharpness, and the time that it took."""
+    with measured() as used:
+        found = build(study, study.members, TEMPLATE)
+    return {
+        "pairs": all_pairs(_warped(study.folder / TEMPLATE / SUBJECTS, study.members), wanted),
+        "sharpness": [record.sharpness_per_mm for record in found.iterations],
+        "change": [record.change for record in found.iterations],
+        "mean shift mm": [record.shift_mm for record in found.iterations],
+        **_times(used),
+    }
+
+
+def in_reverse(study: GroupStudy) -> dict[str, Any]:
+    """How far the template is from that of the same images in reverse order, both made from nothing."""
+    first = build(study, study.members, TEMPLATE)
+    second = build(study, study.members[::-1], f"{TEMPLATE}_reversed")
+    return {"largest difference": float((second.image.data - first.image.data).abs().max())}
+
+
+def build(study: GroupStudy, members: Sequence[Member], name: str) -> wf.template.GroupTemplate:
+    """The template of members in that order, in a folder of that name."""
+    return wf.template.build(
+        [{"name": member.name, "image": member.image, "labels": member.labels} for member in members],
+        study.folder / name,
+        settings=TemplateSettings(iterations=study.iterations, tolerance=0.0),
+        recipe=study.recipe,
+        options=study.options,
+        engine=study.engine,
+    )
+
+
+def ants_template(study: GroupStudy, wanted: Sequence[int]) -> dict[str, Any]:
+    """Time of antspyx' template of the same images, how sharp it is, and Dice of all pairs registered to it by ours."""
     import ants  # type: ignore[import-not-found,unused-ignore]
 
     from warpfactor.cohort.template.average import sharpness_per_mm
@@ -156,9 +175,15 @@ def ants_template(study: GroupStudy) -> dict[str, Any]:
     images = [ants.image_read(str(member.image)) for member in study.members]
     with measured() as used:
         found = ants.build_template(image_list=images, iterations=study.iterations)
-    ants.image_write(found, str(study.folder / "ants_template.nii.gz"))
-    made = wf.read_image(study.folder / "ants_template.nii.gz")
-    return {"processor seconds": used.cpu_s, "sharpness": sharpness_per_mm(made)}
+    path, place = study.folder / "ants_template.nii.gz", study.folder / "to_ants_template"
+    ants.image_write(found, str(path))
+    rows = [{"name": m.name, "fixed": path, "moving": m.image, "moving_labels": m.labels} for m in study.members]
+    wf.cohort.run(rows, place, recipe=study.recipe, options=study.options, engine=study.engine)
+    return {
+        "pairs": all_pairs(_warped(place, study.members), wanted),
+        "sharpness": sharpness_per_mm(wf.read_image(path)),
+        **_times(used),
+    }
 
 
 def mean_dice(first: Tensor, second: Tensor, wanted: Sequence[int]) -> float:
@@ -175,6 +200,10 @@ def all_pairs(maps: Mapping[str, Tensor], wanted: Sequence[int]) -> float:
 
 def _warped(folder: Path, members: Sequence[Member]) -> dict[str, Tensor]:
     return {member.name: wf.read_labels(folder / member.name / WARPED_LABELS).data[0] for member in members}
+
+
+def _times(used: ResourceUse) -> dict[str, float]:
+    return {"processor seconds": used.cpu_s, "seconds": used.wall_s}
 
 
 def _matching(pattern: str) -> list[Path]:
@@ -197,24 +226,24 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=3)
     parser.add_argument("--recipe", default="default")
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--ants", action="store_true", help="time antspyx' build_template, too")
+    parser.add_argument("--part", action="append", choices=PARTS, help="what is measured (default: all but ants)")
     given = parser.parse_args()
     members = gather(given.images, given.labels)
     if given.spacing is not None:
         members = tuple(coarser(member, given.output / "images", given.spacing) for member in members)
     study = GroupStudy(members, given.output, given.iterations, given.recipe, EngineSettings(workers=given.workers))
     wanted = study.common()
-    found: dict[str, Any] = {"images": len(members), "labels": len(wanted)}
+    about = {"images": len(members), "labels": len(wanted)}
     parts: dict[str, Callable[[], dict[str, Any]]] = {
         "template": lambda: through_template(study, wanted),
-        "leave one out": lambda: leave_one_out(study, wanted),
+        "reversed": lambda: in_reverse(study),
+        "leave-one-out": lambda: leave_one_out(study, wanted),
+        "ants": lambda: ants_template(study, wanted),
     }
-    if given.ants:
-        parts["ants"] = lambda: ants_template(study)
-    for name, part in parts.items():
-        found[name] = part()
-        _say(json.dumps({name: found[name]}, indent=1))
-    (given.output / "groups.json").write_text(json_text(found), encoding="utf-8")
+    for name in given.part or PARTS[:-1]:
+        found = {**about, **parts[name]()}
+        _say(json.dumps({name: found}, indent=1))
+        (given.output / f"{name}.json").write_text(json_text(found), encoding="utf-8")
 
 
 if __name__ == "__main__":

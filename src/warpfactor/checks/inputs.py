@@ -42,6 +42,7 @@ IMAGE_NOT_FOUND = "image_not_found"  # of a result folder
 IMAGE_DIFFERS = "image_differs"
 IMAGE_UNREADABLE = "image_unreadable"
 IMAGE_CHANGED = "image_changed"
+TRANSFORM_CHANGED = "transform_changed"
 
 
 @dataclass(frozen=True)

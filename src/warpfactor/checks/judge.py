@@ -17,6 +17,7 @@ from warpfactor.checks.alignment import (
     DEFORMABLE,
     GIVEN,
     POOR_ALIGNMENT,
+    WEAK_EVIDENCE,
     has_evidence,
     rotation_degrees,
 )
@@ -63,9 +64,10 @@ def judge(
     Args:
         object_mm: size of the object of the fixed image, from corner to corner.
     """
-    warp = list(_warp(case, regularity, sure=unmistakable(alignment)))
+    sure = unmistakable(alignment)
+    warp = list(_warp(case, regularity, sure=sure))
     images = _images(case, alignment, worst([check.level for check in warp]))
-    return (_convergence(case), *_notices(case), *images, *warp, *_scores(case, object_mm))
+    return (_convergence(case, sure=sure), *_notices(case, sure=sure), *images, *warp, *_scores(case, object_mm))
 
 
 def initial_given(case: Case) -> bool:
@@ -86,16 +88,16 @@ def _options(case: Case) -> dict[str, bool]:
     }
 
 
-def _convergence(case: Case) -> Check:
-    """How the optimisation ended."""
+def _convergence(case: Case, *, sure: bool) -> Check:
+    """How the optimisation ended; a warp that could not improve an alignment beyond doubt is not missed."""
     entries, stages = case.entries, case.entries["stages"]
     share = _tail_share(stages[-1]) if stages else 0.0
     if entries["interrupted"]:
         return Check("convergence", RED, "interrupted")
     unused = [stage for stage in stages if not stage["kept"] and not _agreed(stage)]
-    if any(stage["name"] == DEFORMABLE for stage in unused):
+    if any(stage["name"] == DEFORMABLE for stage in unused) and not sure:
         return Check("convergence", AMBER, "warp_discarded")
-    if any(not has_evidence(stage, unknown=False) for stage in unused):
+    if any(stage["name"] != DEFORMABLE and not has_evidence(stage, unknown=False) for stage in unused):
         return Check("convergence", AMBER, "start_used")
     if grade(share, "unsettled") != GREEN:
         deformable = stages[-1]["name"] == DEFORMABLE
@@ -141,10 +143,10 @@ def _tail_share(stage: Mapping[str, Any]) -> float:
     return float((costs[-1 - len(costs) // TAIL] - costs[-1]) / (costs[0] - costs[-1]))
 
 
-def _notices(case: Case) -> Iterator[Check]:
-    """The notices of the registration itself."""
+def _notices(case: Case, *, sure: bool) -> Iterator[Check]:
+    """The notices of the registration itself; little evidence for its affine counts unless the result has more."""
     for notice in case.entries.get("notices", ()):
-        if notice["code"] == POOR_ALIGNMENT and case.label_maps:
+        if (notice["code"] == POOR_ALIGNMENT and case.label_maps) or (notice["code"] == WEAK_EVIDENCE and sure):
             continue
         if notice["code"] == POOR_ALIGNMENT:
             yield Check("linear_stage", AMBER, "poor", {"notice": notice, **_options(case)})
@@ -216,8 +218,9 @@ def unmistakable(alignment: Alignment | None) -> bool:
     if alignment is None:
         return False
     found = standing(alignment)
+    both = found["over_near"] * found["over_chance"]
     return grade(found["over_near"], "sure_near", low_is_bad=True) == GREEN and (
-        grade(found["over_chance"], "sure_chance", low_is_bad=True) == GREEN
+        grade(both, "sure", low_is_bad=True) == GREEN
     )
 
 
@@ -249,9 +252,9 @@ def _sides(gain: float, limit: str, *, planar: bool) -> Check:
     """Whether left and right are exchanged in one image."""
     level = grade(gain, limit)
     if level == GREEN and planar:
-        return Check("sides", GREY, "planar")
+        return Check("sides", GREY, "planar", {"gain": gain})
     if level == GREEN:
-        return Check("sides", GREEN, "same")
+        return Check("sides", GREEN, "same", {"gain": gain})
     return Check("sides", level, "swapped", {"gain": gain, "clearly": level == RED})
 
 

@@ -120,12 +120,13 @@ def command(  # noqa: PLR0913 - one argument per option
 
 
 def _warn_of_change(source: Path, given: GivenTransform) -> None:
-    """Warn if INPUT lies where an image of the registration was, and is another one now."""
-    from warpfactor.registration.provenance import change_of, input_paths
+    """Warn if INPUT lies where an image of the registration was, or a transform where its own was, and is another."""
+    from warpfactor.registration.provenance import change_of, input_paths, replaced_transforms
     from warpfactor.show.wording import warn_of
 
     if given.saved is None:
         return
+    warn_of(replaced_transforms(given.saved.entries, given.saved.folder))
     for name in ("fixed", "moving"):
         places = input_paths(given.saved.entries, given.saved.folder, name)
         if any(path.exists() and path.samefile(source) for path in places if source.exists()):

@@ -62,10 +62,10 @@ def plan_lines(plan: tuple[PlannedRow, ...]) -> list[str]:
     return lines
 
 
-def outcome_line(outcome: Outcome) -> str:
-    """One row that has ended, in one line."""
+def outcome_line(outcome: Outcome, left: str = "") -> str:
+    """One row that has ended, in one line, with the time left of the run."""
     what = outcome.verdict or outcome.state
-    text = f"{outcome.name}: {what}, {wording.duration(outcome.seconds)}"
+    text = f"{outcome.name}: {what}, {wording.duration(outcome.seconds)}{left}"
     return f"{text}; {wording.one_line(outcome.reason)}" if outcome.reason else text
 
 
@@ -86,7 +86,7 @@ def _print_line(event: CohortEvent) -> None:
             typer.echo(line, err=True)
         return
     left = "" if event.remaining_s is None else f", {wording.duration(event.remaining_s)} left"
-    typer.echo(f"[{event.ended}/{event.needed}] {outcome_line(event.outcome)}{left}", err=True)
+    typer.echo(f"[{event.ended}/{event.needed}] {outcome_line(event.outcome, left)}", err=True)
     for text in event.outcome.warnings:
         typer.echo(f"  {wording.one_line(text)}", err=True)
 

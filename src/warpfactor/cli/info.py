@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import torch
 
     from warpfactor.checks.device.check import BackendCheck
-    from warpfactor.kernels import Ops
+    from warpfactor.kernels import Backend, Ops
 
 FAILED = 1  # exit code of a device that is absent or did not pass
 DIFFERENT = "Some kernels differ from the reference on this device. Do not rely on them, and please send us this page."
@@ -81,7 +81,7 @@ def _check(name: str, as_json: bool) -> None:
     except InputError as error:
         _fail(str(error))
     typer.echo(f"Checking every kernel on {device}, which takes about a minute.", err=True)
-    checks = [check_backend(each, ops, device) for each, ops in _backends(device)]
+    checks = [check_backend(each.name, ops, device, half=each.half) for each, ops in _backends(device)]
     if as_json:
         for each in checks:
             terminal.print_json(_entry(each))
@@ -94,12 +94,12 @@ def _check(name: str, as_json: bool) -> None:
         typer.echo(f"\nPassed, which is kept in {record_path()}." if all(kept) else "\nPassed.")
 
 
-def _backends(device: torch.device) -> Iterator[tuple[str, Ops]]:
+def _backends(device: torch.device) -> Iterator[tuple[Backend, Ops]]:
     """The backends that run on a device and can be loaded; on the CPU the reference is what they are compared with."""
     for backend in wf.kernels.BACKENDS.values():
         if backend.runs_on(device) and (backend.name, device.type) != ("reference", "cpu"):
             try:
-                yield backend.name, backend.load()
+                yield backend, backend.load()
             except ImportError as error:
                 typer.echo(f"Backend {backend.name!r} is not checked, it cannot be loaded here ({error}).", err=True)
 

@@ -18,11 +18,16 @@ if TYPE_CHECKING:
 def check_reading(
     memory: str | None, result: Path | None, transforms: list[str] | None, *, inverse: bool = False
 ) -> None:
-    """OutOfMemoryError if the transform alone, or with the inverse of a result, cannot be read within the limit."""
+    """OutOfMemoryError if the transform alone, or with the inverse of a result, cannot be read within the limit.
+
+    With a limit, kernels are compiled first, since that takes memory of its own.
+    """
     from warpfactor.io.transforms import ANTS_INVERSE_WARP, ANTS_WARP
+    from warpfactor.registration.ahead import compile_ahead
     from warpfactor.registration.fields import check_limit, reading_bytes
 
     if memory is not None:
+        compile_ahead()
         files = [Path(text.strip("[]").split(",")[0]) for text in transforms or ()]
         names = (ANTS_WARP, ANTS_INVERSE_WARP) if inverse else (ANTS_WARP,)
         files += [] if result is None else [result / name for name in names]
@@ -149,15 +154,14 @@ def limit_of(memory: str) -> int:
 
 def _block_voxels(limit: int | None, source: Path) -> int:
     """Voxels of a block that can be computed at once beside what the process holds already."""
-    from warpfactor.memory import used_bytes
     from warpfactor.registration.fields import check_limit
-    from warpfactor.registration.plan import LIBRARIES
+    from warpfactor.registration.plan import own_bytes
     from warpfactor.registration.streaming import BLOCK_VOXELS, FEWEST_VOXELS, VOXEL_BYTES
 
     if limit is None:
         return BLOCK_VOXELS
     check_limit(limit, VOXEL_BYTES * FEWEST_VOXELS, f"resampling {source}")
-    return min(BLOCK_VOXELS, int((limit - max(LIBRARIES, used_bytes())) / VOXEL_BYTES))
+    return min(BLOCK_VOXELS, int((limit - own_bytes()) / VOXEL_BYTES))
 
 
 def _on_engine(settings: EngineSettings, jobs: list[BlockJob]) -> Iterator[Any]:

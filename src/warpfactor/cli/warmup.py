@@ -12,6 +12,7 @@ import typer
 
 import warpfactor as wf
 from warpfactor.cli.options import Quiet
+from warpfactor.registration.plan import MemoryPlan
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,6 +28,7 @@ CHOICES = (
     {"deformable.storage": "int16"},
 )
 LINEAR_METRICS = ("ncc", "mse", "mi")
+HALF_GRID = MemoryPlan(limit_bytes=0, predicted_bytes=0, images="int16", warp="half", slab_planes=8, parts={})
 
 
 def command(quiet: Quiet = False) -> None:
@@ -37,6 +39,7 @@ def command(quiet: Quiet = False) -> None:
     """
     from warpfactor.kernels.numba._compile.cache import holdings
     from warpfactor.kernels.numba._compile.compilation import counted
+    from warpfactor.registration.ahead import mark_compiled
 
     if not quiet:
         typer.echo("Running every kernel once on small images. Kernels not yet on disk are compiled (about a minute).")
@@ -46,6 +49,7 @@ def command(quiet: Quiet = False) -> None:
             began, last = last, time.perf_counter()
             if not quiet:
                 typer.echo(f"{name:<26} {last - began:5.1f} s")
+    mark_compiled()
     if not quiet:
         typer.echo(f"{compiled.count} kernels were compiled in {compiled.seconds:.0f} s.")
         for folder, count in holdings().items():
@@ -79,6 +83,7 @@ def parts() -> list[tuple[str, Callable[[], object]]]:
         ("slices", partial(slices, recipe=_short(wf.recipe("default")))),
         ("custom loss", partial(run, recipe=warp, overrides=own)),
         *choices,
+        ("half grid", partial(masked, recipe=_short(wf.recipe("default")), memory=HALF_GRID)),
     ]
 
 

@@ -9,27 +9,31 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from warpfactor.cohort.derivatives import write_derivatives
+from warpfactor.cohort.engine.engine import DIED
 from warpfactor.cohort.identity import Identity, identify
 from warpfactor.cohort.store import DERIVATIVES, ENTRY, Store
 from warpfactor.cohort.table.row import CohortRow, stem
 from warpfactor.errors import FileError, WarpfactorError
 from warpfactor.io import read_image, write_image
 from warpfactor.io.points import read_landmark_files
+from warpfactor.kernels import choose
 from warpfactor.recipebook.recipe import Recipe
 from warpfactor.registration.companions import Companions
 from warpfactor.registration.folder import read_entries
 from warpfactor.registration.inputs import Images
+from warpfactor.registration.resources import checked_device, named_device
 from warpfactor.registration.run import register
 
 DONE, FAILED = "done", "failed"
 POSTPONED = "postponed"  # the disk was full; the row is tried again after the others
+MOST_DEATHS = 4  # of workers over one row
 CARRIED = "carried_{stem}.nii.gz"
 _FULL = (errno.ENOSPC, errno.EDQUOT)  # a full disk says nothing about a row
 _ROOM_BYTES = 32 << 20  # less than that is no room for a result
@@ -56,6 +60,22 @@ class JobOptions:
     def deciding(self) -> dict[str, Any]:
         """The options that can change a result, as plain data."""
         return {name: value for name, value in asdict(self).items() if name != "threads"}
+
+
+def option_problems(options: JobOptions, *, here: bool) -> Iterator[str]:
+    """What is wrong with options, one sentence each.
+
+    Args:
+        options: of a run.
+        here: whether the workers are processes of this machine, so that they have its devices.
+    """
+    try:
+        device = checked_device(options.device) if here else named_device(options.device)
+        choose(device, options.backend)
+    except WarpfactorError as error:
+        yield str(error)
+    if not 0 <= options.landmarks_weight < math.inf:
+        yield f"The landmarks cannot have the weight {options.landmarks_weight:g}; give 0 or more."
 
 
 @dataclass(frozen=True)
@@ -124,7 +144,10 @@ def _do(job: RowJob, store: Store) -> None:
         known = store.finished(job.name)
         identity = job.identity(known)
         if known is None or known.key != identity.key:
-            _register(job, identity, store)
+            if store.deaths(job.name) >= MOST_DEATHS:
+                raise WarpfactorError(DIED)
+            with store.tried(job.name):
+                _register(job, identity, store)
         store.forget_failure(job.name)
 
 

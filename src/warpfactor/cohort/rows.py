@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from warpfactor.cohort.engine.engine import Crash, Engine
+from warpfactor.cohort.engine.engine import DIED, Crash, Engine
 from warpfactor.cohort.events import CohortEvent, CohortWatcher, PlannedRow
 from warpfactor.cohort.identity import Identity, differences
 from warpfactor.cohort.job import (
     DONE,
     FAILED,
+    MOST_DEATHS,
     POSTPONED,
     JobOptions,
     Outcome,
@@ -29,6 +30,7 @@ from warpfactor.cohort.table.row import SEVERAL, SINGLE, CohortRow
 from warpfactor.recipebook.recipe import Recipe
 
 UP_TO_DATE = "up to date"
+FRUITLESS_ROUNDS = 3  # after which jobs are given up whose workers die
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,8 @@ def run_jobs(plans: Sequence[RowPlan], engine: Engine | None, watch: CohortWatch
     """
     tell = watch or (lambda _: None)
     jobs = [plan.job for plan in plans if plan.shown.needed]
+    for job in jobs:
+        Store(job.output).forget_deaths(job.name)
     known = {plan.job.name: plan.outcome for plan in plans if plan.outcome is not None}
     began, ended, failed = time.perf_counter(), 0, 0
     shown = tuple(plan.shown for plan in plans)
@@ -100,12 +104,28 @@ def _outcomes(engine: Engine, jobs: Sequence[RowJob]) -> Iterator[Outcome]:
 
 
 def _tried(engine: Engine, jobs: Sequence[RowJob]) -> Iterator[tuple[RowJob, Outcome]]:
-    for job, result in engine.finished(do_row, jobs):
-        if isinstance(result, Crash):
-            record_failure(job, result.reason)
-            yield job, Outcome(job.name, FAILED, result.reason)
-        else:
-            yield job, result
+    """Every job with its outcome.
+
+    Dask gives up a job when several workers have died that had it, even if it only waited there for its turn. Such a
+    job is sent again, until workers have died at work on it, or until nothing has ended in several rounds.
+    """
+    rounds = FRUITLESS_ROUNDS
+    while jobs:
+        crashed, ended = list[RowJob](), False
+        for job, result in engine.finished(do_row, jobs):
+            if isinstance(result, Crash):
+                crashed.append(job)
+            else:
+                ended = True
+                yield job, result
+        rounds = FRUITLESS_ROUNDS if ended else rounds - 1
+        jobs = []
+        for job in crashed:
+            if rounds > 0 and Store(job.output).deaths(job.name) < MOST_DEATHS:
+                jobs.append(job)
+            else:
+                record_failure(job, DIED)
+                yield job, Outcome(job.name, FAILED, DIED)
 
 
 def _plan(job: RowJob, *, retry_failed: bool) -> RowPlan:

@@ -2,7 +2,7 @@
 
 OUT/<name>/              the result of a row, as `register` leaves it
 OUT/.cohort/failed/      a record of every row that failed
-OUT/.cohort/claims/      who is working on a row
+OUT/.cohort/claims/      who is working on a row, and how many workers have died over it
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,6 +65,31 @@ class Store:
         with claimed(self.folder / OWN / "claims" / name, lambda: False):
             self._sweep(name)
             yield
+
+    @contextmanager
+    def tried(self, name: str) -> Iterator[None]:
+        """Count a try of a row; the count stays only if the process dies before the end of the block."""
+        count = self._count_file(name)
+        with suppress(OSError):  # a full disk is no reason not to try
+            count.write_text(str(self.deaths(name) + 1), encoding="ascii")
+        try:
+            yield
+        finally:
+            count.unlink(missing_ok=True)
+
+    def deaths(self, name: str) -> int:
+        """How many workers have died while they were at work on a row."""
+        try:
+            return int(self._count_file(name).read_text(encoding="ascii"))
+        except (OSError, ValueError):
+            return 0
+
+    def forget_deaths(self, name: str) -> None:
+        """Begin to count anew."""
+        self._count_file(name).unlink(missing_ok=True)
+
+    def _count_file(self, name: str) -> Path:
+        return self.folder / OWN / "claims" / f"{name}.tries"
 
     def finished(self, name: str) -> Identity | None:
         """What the result of a row was made of; None if there is no complete result of a cohort."""

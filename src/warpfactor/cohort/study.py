@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,8 @@ from warpfactor.cohort.engine.engine import engine_problems, open_engine
 from warpfactor.cohort.engine.settings import EngineSettings
 from warpfactor.cohort.events import CohortWatcher
 from warpfactor.cohort.frame import frame_of, write_frame
-from warpfactor.cohort.job import JobOptions, Outcome
+from warpfactor.cohort.job import JobOptions, Outcome, option_problems
+from warpfactor.cohort.memory import memory_problems
 from warpfactor.cohort.page import write_page
 from warpfactor.cohort.rows import make_jobs, needed_bytes, plan_jobs, run_jobs
 from warpfactor.cohort.store import Store
@@ -61,7 +62,9 @@ def run(  # noqa: PLR0913 - the entry point takes every choice; all but the tabl
         watch: called with a CohortEvent at the start and after every row.
     """
     how, place = options or JobOptions(), engine or EngineSettings()
-    rows = checked_rows(table, output, template=template, bids=bids, recipe=recipe, overrides=overrides, engine=place)
+    rows = checked_rows(
+        table, output, template=template, bids=bids, recipe=recipe, overrides=overrides, options=how, engine=place
+    )
     store = Store(Path(output))
     outcomes = run_rows(rows, store, recipe, overrides or {}, how, place, retry_failed=retry_failed, watch=watch)
     return conclude(rows, outcomes, store, page=how.report)
@@ -105,26 +108,30 @@ def checked_rows(
     bids: BidsFilter | None,
     recipe: str | Recipe,
     overrides: Mapping[str, Any] | None,
+    options: JobOptions,
     engine: EngineSettings,
 ) -> tuple[CohortRow, ...]:
     """The rows of a cohort; CohortError with everything that is wrong with them, with the engine and the folder."""
-    found = gather(table, _template(template), bids)
-    problems = list(found.problems)
-    if found.rows or not problems:
-        problems += row_problems(found.rows, recipe, overrides or {})
-    problems += engine_problems(engine)
-    problems += folder_problems(Path(output))
-    refuse(problems)
+    wanted = _template(template)
+    found = gather(table, wanted, bids)
+    problems = [*found.problems, *row_problems(found.rows, recipe, overrides or {})]
+    if not found.rows:  # that would name the template
+        problems += [f"{path} does not exist." for path in (wanted.image if wanted else ()) if not path.exists()]
+    if not problems and not found.rows:
+        problems.append("The cohort has no rows; give a table with at least one line, or images.")
+    refuse([*problems, *run_problems(found.rows, Path(output), options, engine)])
     return found.rows
 
 
-def folder_problems(output: Path) -> list[str]:
-    """What keeps results from being written into a folder."""
+def run_problems(rows: Sequence[CohortRow], output: Path, options: JobOptions, engine: EngineSettings) -> Iterator[str]:
+    """What keeps rows from being run besides themselves: options, the engine, its memory, the output folder."""
+    yield from option_problems(options, here=engine.local)
+    yield from engine_problems(engine)
+    yield from memory_problems(rows, engine)
     try:
         check_folder(output, force=True)
     except WarpfactorError as error:
-        return [str(error)]
-    return []
+        yield str(error)
 
 
 def refuse(problems: Sequence[str]) -> None:

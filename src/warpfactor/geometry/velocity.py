@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -25,7 +26,8 @@ from warpfactor.geometry.grid import Grid
 from warpfactor.geometry.image import Image
 from warpfactor.geometry.transform import Warp
 from warpfactor.kernels import select
-from warpfactor.kernels.ops import Ops
+from warpfactor.kernels.numbers import chosen, larger
+from warpfactor.kernels.ops import DeviceOps, Ops
 
 SHORT = 0.5  # voxels: a flow that leads no further than this is one step
 ITERATIONS = 12  # of the logarithm
@@ -117,13 +119,33 @@ def exponential(velocity: Tensor, ops: Ops) -> Tensor:
     The flow is followed for so short a time that it leads no further than half a voxel, by the midpoint rule; that
     step, composed with itself again and again, doubles the time.
     """
-    longest = float(velocity.abs().max()) if velocity.numel() else 0.0
-    doublings = max(0, math.ceil(math.log2(longest / SHORT))) if longest > 0 else 0
-    scaled = velocity / 2**doublings
+    number = doublings(float(velocity.abs().max()) if velocity.numel() else 0.0)
+    return _flow(velocity / 2**number, [1.0] * number, ops)
+
+
+def exponential_on_device(velocity: Tensor, ops: DeviceOps, most: int) -> Tensor:
+    """The same without waiting for the device, which finds how often to double, `most` times at most.
+
+    There are always so many compositions; those that are not needed take a step of no length, which changes nothing.
+    """
+    doubled = torch.arange(most, device=velocity.device) < doublings(velocity.abs().max().double())
+    scaled = velocity * torch.where(doubled, 0.5, 1.0).prod()
+    return _flow(scaled, doubled.double().unbind(), ops)
+
+
+def doublings(longest: Any) -> Any:
+    """How often the time must be doubled for a velocity of this length; a number, or one on the device."""
+    split = torch.frexp(longest / SHORT) if isinstance(longest, Tensor) else math.frexp(longest / SHORT)
+    mantissa, exponent = cast(tuple[Any, Any], split)
+    return larger(exponent - chosen(mantissa > 0.5, 0, 1), 0)
+
+
+def _flow(scaled: Tensor, doubled: Sequence[Any], ops: Ops) -> Tensor:
+    """The displacement after a time that is doubled again and again, 1, or is not, 0."""
     half = scaled / 2
     step = ops.compose(scaled, half).sub_(half)  # v(x + v(x) / 2)
-    for _ in range(doublings):
-        step = ops.compose(step, step)
+    for once in doubled:
+        step = ops.compose(step, step, scale=once)
     return step
 
 

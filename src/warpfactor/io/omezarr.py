@@ -20,6 +20,7 @@ import numpy as np
 from warpfactor.errors import FileError, InputError
 from warpfactor.geometry.grid import Grid
 from warpfactor.io.atomic import atomic_folder
+from warpfactor.io.chunks import check_chunks
 from warpfactor.io.units import unit_mm
 from warpfactor.io.voxels import Array, Box, FileHeader, Stored, Volumes, VoxelSource
 
@@ -66,6 +67,7 @@ def read(path: Path, *, field: bool = False) -> Volumes:
     """Read the voxels and their grid; time points are volumes of a series, and an image of one plane is 2-D."""
     del field  # its components are channels
     with _opened(path) as level:
+        check_chunks(path, level.array)
         voxels = np.asarray(level.array[...])
     order = [level.axes.index(axis) for axis in "tczyx" if axis in level.axes]
     shape = tuple(level.length(axis) for axis in "tczyx")
@@ -91,9 +93,11 @@ def _stored(path: Path, level: _Level) -> Stored:
     turn = [own.index(axis) for axis in SPACE if axis in own]
 
     def read(channel: int, box: Box) -> Array:
-        wanted = {"t": 0, "c": channel, **dict(zip(SPACE, box, strict=True))}
+        wanted: dict[str, int | slice] = {"t": 0, "c": channel, **dict(zip(SPACE, box, strict=True))}
+        selection = tuple(wanted[axis] for axis in level.axes)
         with _damage(path):
-            found = np.asarray(level.array[tuple(wanted[axis] for axis in level.axes)])
+            check_chunks(path, level.array, selection)
+            found = np.asarray(level.array[selection])
         shape = tuple(part.stop - part.start for part in box)
         return np.ascontiguousarray(found.transpose(turn)).reshape(shape)
 

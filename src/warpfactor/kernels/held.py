@@ -44,6 +44,12 @@ def held(operation: Callable[..., Any]) -> Callable[..., Tensor]:
     return cast("Callable[..., Tensor]", operation.held)  # type: ignore[attr-defined]
 
 
+@functools.lru_cache(maxsize=4096)  # a captured iteration reads them: they must not go while it lives
+def doubles_on(device: torch.device, numbers: tuple[float, ...]) -> Tensor:
+    """Numbers in double precision on a device, copied there once."""
+    return torch.tensor(numbers, dtype=torch.float64).to(device)
+
+
 class Unwaited:
     """The operations of a backend with all figures left on the device, as tensors without axes.
 

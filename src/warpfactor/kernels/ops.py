@@ -11,7 +11,7 @@ PyTorch; a faster backend must agree with it to rounding. The registry is in `wa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -395,5 +395,12 @@ class DeviceOps(Ops, Protocol):
         ...
 
     def take(self, field: Tensor, other: Tensor, flag: Tensor) -> None:
-        """Overwrite the field with the other one if the flag, a bool without axes, is set."""
+        """Overwrite the field with the other one if the flag, without axes, is not zero."""
+        ...
+
+    def decide(self, rule: Callable[..., Sequence[Any]], *figures: Any) -> Tensor:
+        """(N,) float64: the N numbers that a rule, written with `numbers.py`, makes of figures; flags are 1 or 0.
+
+        Figures may also be Python's numbers, or None; at least one is of the device.
+        """
         ...

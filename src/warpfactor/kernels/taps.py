@@ -1,6 +1,5 @@
 """Weights of the Gaussian filter, shared by all backends."""
 
-import functools
 import math
 from collections.abc import Sequence
 from itertools import pairwise
@@ -9,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from warpfactor.kernels.held import doubles_on
 from warpfactor.kernels.pairs import Each
 
 
@@ -44,18 +44,13 @@ def gaussian_kernels(sigma: Sequence[Any], share: Tensor, truncate: float) -> li
 def _weights(sigma: Any, share: Tensor, truncate: float) -> Tensor:
     differ = isinstance(sigma, Each)
     most = max(gaussian_radius(each, truncate) for each in (sigma if differ else (sigma,)))
-    s = (share.double().sqrt() * (_doubles_on(share.device, sigma) if differ else sigma)).unsqueeze(-1)
+    s = (share.double().sqrt() * (doubles_on(share.device, sigma) if differ else sigma)).unsqueeze(-1)
     place = torch.arange(-most, most + 2, dtype=torch.float64, device=share.device)
     edges = torch.erf((place - 0.5) / (math.sqrt(2) * s))  # a share of 0 leaves the weight in the middle
     radius = (truncate * s - 0.5).ceil().clamp_(min=1)
     taps = torch.where(place[:-1].abs() <= radius, edges.diff(), 0.0)
     # Their sum; added up, it would be rounded otherwise where other pairs have more weights.
     return taps / (2 * torch.erf((radius + 0.5) / (math.sqrt(2) * s)))
-
-
-@functools.lru_cache(maxsize=4096)  # a captured iteration reads them: they must not go while it lives
-def _doubles_on(device: torch.device, numbers: tuple[float, ...]) -> Tensor:
-    return torch.tensor(numbers, dtype=torch.float64).to(device)
 
 
 def gaussian_radius(sigma: float, truncate: float) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from warpfactor.errors import InputError
@@ -57,38 +56,43 @@ class FieldLayout:
         length = 1 / max(self.voxels) if self.normalized else 1.0
         return Units(self.voxels, length, (1.0, 1.0, 1.0))
 
-    def displacements(self, parameter: Tensor) -> Tensor:
-        """(N, 3, D, H, W) in voxels."""
-        return self._arranged(parameter) * self._scale(parameter)
+    def displacements(self, parameter: Tensor, image: int | None = None) -> Tensor:
+        """(N, 3, D, H, W) in voxels; with an image of the batch, (1, 3, D, H, W) of it alone."""
+        if image is not None and self.batched:
+            parameter = parameter[image : image + 1]
+        found = self._empty(parameter)
+        for axis, component in self._components(parameter):
+            found[:, axis] = component * self.voxels[axis]
+        return found
 
     def gradients(self, gradient: Tensor) -> Tensor:
         """(N, 3, D, H, W): derivatives by displacements in voxels."""
-        scale = self._scale(gradient)
-        return torch.where(scale > 0, self._arranged(gradient) / scale, 0.0)
+        found = self._empty(gradient)
+        for axis, component in self._components(gradient):
+            found[:, axis] = component / self.voxels[axis]
+        return found
 
-    def write(self, displacements: Tensor, parameter: Tensor) -> None:
-        """Write (N, 3, D, H, W) displacements in voxels to the parameter."""
-        scale = self._scale(displacements)
-        fields = torch.where(scale > 0, displacements / scale, 0.0)
-        if parameter.ndim - self.batched == 3:
-            fields = fields[:, 1:, 0]
-        if self.x_first:
-            fields = fields.flip(1)
-        fields = fields if self.batched else fields[0]
-        parameter.copy_(fields.movedim(int(self.batched), self.components))
+    def write(self, displacements: Tensor, parameter: Tensor, image: int | None = None) -> None:
+        """Write (N, 3, D, H, W) displacements in voxels to the parameter, or one to an image of its batch."""
+        for axis, component in self._components(parameter):
+            target = component if image is None else component[image : image + 1]
+            target.copy_(displacements[:, axis] / self.voxels[axis])
 
-    def _arranged(self, tensor: Tensor) -> Tensor:
-        """(N, 3, D, H, W), z first, in the units of the parameter."""
+    def _empty(self, parameter: Tensor) -> Tensor:
+        """(N, 3, D, H, W) zeros."""
+        _, first = self._components(parameter)[0]
+        return parameter.new_zeros((len(first), 3, *first.shape[1:]))
+
+    def _components(self, tensor: Tensor) -> list[tuple[int, Tensor]]:
+        """The axes (0 is z) with their components, (N, D, H, W) each, which share the tensor's memory."""
         fields = tensor.movedim(self.components, int(self.batched))
         fields = fields if self.batched else fields[None]
+        components = list(fields.unbind(1))
         if self.x_first:
-            fields = fields.flip(1)
-        if fields.ndim == 4:
-            fields = torch.nn.functional.pad(fields[:, :, None], (0, 0, 0, 0, 0, 0, 1, 0))
-        return fields
-
-    def _scale(self, tensor: Tensor) -> Tensor:
-        return torch.tensor(self.voxels, dtype=tensor.dtype, device=tensor.device).reshape(3, 1, 1, 1)
+            components.reverse()
+        if len(components) == 2:
+            components = [each[:, None] for each in components]
+        return list(zip(range(3 - len(components), 3), components, strict=True))
 
 
 def layout_of(shape: Sequence[int], convention: str, *, align_corners: bool = True) -> FieldLayout:

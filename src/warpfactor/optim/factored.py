@@ -15,8 +15,10 @@ from torch import Tensor
 
 from warpfactor.errors import InputError
 from warpfactor.kernels import reference
+from warpfactor.kernels.reference.field import parts_of
 from warpfactor.optim.conventions import FieldLayout, layout_of
 from warpfactor.optim.damping import DAMPINGS, Damping, DampingState, Paper
+from warpfactor.optim.parts import step_in_parts
 from warpfactor.optim.steps import STEPS, Pointwise, Root, Step, Tile
 
 FORMS = (Pointwise, Tile, Root)
@@ -55,6 +57,7 @@ class FactoredLM(torch.optim.Optimizer):
         sigma_grad, sigma_warp: SD in voxels of the Gaussians on the gradient and, after each step, on the displacement.
         reduction: whether the loss is a "mean" or a "sum" over voxels.
         lowest: the loss of a perfect match, for instance -1 of a negative correlation.
+        maximize: whether the loss is to be made as large as possible; `lowest` is then its largest value.
 
     >>> import torch, warpfactor as wf
     >>> fixed, moving = torch.rand(2, 1, 1, 12, 14)
@@ -86,6 +89,7 @@ class FactoredLM(torch.optim.Optimizer):
         sigma_warp: float = 0.0,
         reduction: str = "mean",
         lowest: float = 0.0,
+        maximize: bool = False,
     ) -> None:
         defaults = {
             "lr": lr,
@@ -98,6 +102,7 @@ class FactoredLM(torch.optim.Optimizer):
             "sigma_warp": sigma_warp,
             "reduction": reduction,
             "lowest": lowest,
+            "maximize": maximize,
         }
         super().__init__(params, defaults)
 
@@ -118,7 +123,9 @@ class FactoredLM(torch.optim.Optimizer):
         return packed
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from what `state_dict` returned."""
+        """Go on from what `state_dict` returned; InputError if that is the state of another optimizer."""
+        if not all(name in group for group in state_dict["param_groups"] for name in self.defaults):
+            raise InputError("This is not the state of a FactoredLM; its groups lack settings of it.")
         groups = [{**group, **_unpacked(group)} for group in state_dict["param_groups"]]
         super().load_state_dict({**state_dict, "param_groups": groups})
 
@@ -134,7 +141,7 @@ class FactoredLM(torch.optim.Optimizer):
         if (closure is None) == (loss is None):
             raise InputError("FactoredLM needs the loss: call step(closure), or step(loss=loss) after loss.backward().")
         found: Any = loss if closure is None else _evaluate(closure)
-        if self._judge(_number(found), undo=closure is not None) and closure is not None:
+        if self._judge(found, undo=closure is not None) and closure is not None:
             found = _evaluate(closure)
         value = _number(found)
         if not math.isfinite(value):
@@ -152,13 +159,14 @@ class FactoredLM(torch.optim.Optimizer):
             raise InputError("No parameter has a gradient; call loss.backward(), in the closure if there is one.")
         return found
 
-    def _judge(self, loss: float, *, undo: bool) -> bool:
+    def _judge(self, found: Any, *, undo: bool) -> bool:
         """Judge the step that led to this loss; if one is rejected, all that have a copy go back. Whether they did."""
         verdicts = []
         for parameter, group in self._moved():
             before = _damping_state(self.state[parameter], group["damping"])
             back = undo and "previous" in self.state[parameter]
-            verdicts.append((parameter, before, *group["damping"].judge(before, loss, undo=back)))
+            cost = _sign(group) * _number(found)
+            verdicts.append((parameter, before, *group["damping"].judge(before, cost, undo=back)))
         rejected = not all(kept for *_, kept, _ in verdicts)
         for parameter, before, kept, after in verdicts:
             state = self.state[parameter]
@@ -194,53 +202,65 @@ def _step(parameter: Tensor, state: dict[str, Any], group: Group, loss: float) -
     gradients = layout.gradients(parameter.grad)
     count = gradients.numel() // 3
     voxels = 1 if group["reduction"] == "mean" else count  # of which the loss is the sum
-    gradients *= count / voxels  # as of the sum over all of them; the residual is a mean
+    gradients *= _sign(group) * count / voxels  # as of the sum over all of them; the residual is a mean
     residual = _residual(loss, group) / voxels
     for field in gradients:
-        reference.smooth_gaussian(field, (group["sigma_grad"],) * 3)
+        _smooth(field, group["sigma_grad"])
     if "unit" not in state:
         state["unit"] = _unit(gradients, layout) if group["damping"].relative else 1.0
     if group["damping"].copies(finest=True):
         state["previous"] = parameter.detach().clone()
-    warps, decrease = layout.displacements(parameter), 0.0
-    for warp, gradient in zip(warps, gradients, strict=True):
-        decrease += _move(warp, gradient, layout, group, damping=state["damping"] * state["unit"], residual=residual)
+    decrease, steps = 0.0, []
+    for gradient in gradients:
+        taken = step_in_parts(
+            group["form"],
+            gradient,
+            damping=state["damping"] * state["unit"],
+            residual=residual,
+            units=layout.units(),
+        )
+        if not math.isfinite(taken.longest + taken.decrease):
+            raise InputError("The gradient has NaN or infinite values; check the images and the loss.")
+        steps.append(group["form"].scale(float(group["lr"]) * layout.units().length, taken.longest))
+        decrease += steps[-1] * taken.decrease
+    for number, (step, scale) in enumerate(zip(gradients, steps, strict=True)):
+        warp = layout.displacements(parameter, number)
+        if group["update"] == "compose":
+            reference.compose(warp[0], step, scale=scale, out=step)
+        else:
+            step.mul_(scale).add_(warp[0])
+        del warp
+        _smooth(step, group["sigma_warp"])
+        layout.write(step[None], parameter, number)
     state["predicted"] = decrease * voxels / count
-    layout.write(warps, parameter)
+
+
+def _smooth(field: Tensor, sigma: float) -> None:
+    """A Gaussian on (3, D, H, W), one component after the other."""
+    for component in field:
+        reference.smooth_gaussian(component[None], (sigma,) * 3)
+
+
+def _sign(group: Group) -> int:
+    return -1 if group["maximize"] else 1
 
 
 def _residual(loss: float, group: Group) -> float:
-    above = loss - group["lowest"]
+    above = _sign(group) * (loss - group["lowest"])
     if above < 0 and not isinstance(group["form"], Root):
         raise InputError(
-            f"The loss {loss:g} is below `lowest`, {group['lowest']:g}; give the loss of a perfect match, for instance "
-            "-1 for a negative correlation, or use form=Root(), which needs none."
+            f"The loss {loss:g} is {'above' if group['maximize'] else 'below'} `lowest`, {group['lowest']:g}; give the "
+            "loss of a perfect match, for instance -1 for a negative correlation, or use form=Root(), which needs none."
         )
     return float(above)
 
 
 def _unit(gradients: Tensor, layout: FieldLayout) -> float:
     """(Σ|g|² / Σ|g|)², the unit of a relative damping."""
-    norms = [reference.norms(field, layout.units().weights) for field in gradients]
+    parts = [field[(slice(None), *part)] for field in gradients for part in parts_of(field.shape[1:])]
+    norms = [reference.norms(part, layout.units().weights) for part in parts]
     squares, lengths = sum(each[0] for each in norms), sum(each[1] for each in norms)
     return (squares / lengths) ** 2 if lengths > 0 else 1.0
-
-
-def _move(
-    warp: Tensor, gradient: Tensor, layout: FieldLayout, group: Group, *, damping: float, residual: float
-) -> float:
-    """Change one (3, D, H, W) displacement in place; returns the decrease of the summed loss that is predicted."""
-    units, form = layout.units(), group["form"]
-    taken = form.step(gradient, None, damping=damping, residual=residual, units=units, ops=reference)
-    if not math.isfinite(taken.longest + taken.decrease):
-        raise InputError("The gradient has NaN or infinite values; check the images and the loss.")
-    scale = form.scale(group["lr"] * units.length, taken.longest)
-    if group["update"] == "compose":
-        reference.compose(warp, gradient, scale=scale, out=warp)
-    else:
-        warp.add_(gradient, alpha=scale)
-    reference.smooth_gaussian(warp, (group["sigma_warp"],) * 3)
-    return float(scale * taken.decrease)
 
 
 def _unpacked(group: Group) -> dict[str, Any]:
@@ -260,7 +280,7 @@ def _check(group: Group) -> None:
         raise InputError(f"The form {group['form']!r} must be one of Pointwise(), Tile() and Root().")
     if not isinstance(group["damping"], tuple(DAMPINGS.values())):
         raise InputError(f"The damping {group['damping']!r} must be a rule: Paper() or Trust().")
-    if not 0 < group["lr"] < math.inf:
+    if not (isinstance(group["lr"], (int, float, Tensor)) and 0 < group["lr"] < math.inf):
         raise InputError(f"The longest step lr={group['lr']} must be a positive number of voxels.")
     for name in ("sigma_grad", "sigma_warp"):
         if not 0 <= group[name] < math.inf:

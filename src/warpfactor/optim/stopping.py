@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
+from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from warpfactor.errors import InputError
+from warpfactor.kernels.numbers import larger, smaller
 
 
 @dataclass(frozen=True)
@@ -49,22 +50,26 @@ class Convergence:
         time = np.arange(self.window) - (self.window - 1) / 2
         return bool(time @ recent / (time @ time) > self.slope)
 
-    def on_device(self, costs: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
-        """Whether the costs of every pair have flattened and whether they rise, decided on their device.
+    @property
+    def looks_back(self) -> int:
+        """How many of the last costs are looked at; none if a level always runs to its limit."""
+        return self.window + 1 if self.tolerance > 0 or self.slope is not None else 0
+
+    def of_recent(self, first: Any, least: Any, recent: Sequence[Any], count: Any) -> tuple[Any, Any]:
+        """Whether the costs have flattened and whether they rise, as numbers of any kind; see kernels/numbers.py.
 
         Args:
-            costs: (B, N) float64; those of a level's accepted steps come first, the others are infinite.
-            count: (B,), how many there are.
+            first, least: of the level's accepted steps.
+            recent: the last of their costs, `looks_back` of them; the oldest repeat the first if there are fewer.
+            count: how many there are in all.
         """
-        place = count.long()[:, None] - self.window - 1 + torch.arange(self.window + 1, device=costs.device)
-        recent = costs.gather(1, place.clamp(min=0))
-        flat = rising = torch.zeros_like(count, dtype=torch.bool)
+        flat = rising = False
         if self.tolerance > 0:
-            gained = (costs[:, 0] - costs.amin(1)).clamp(min=0)
-            flat = recent[:, 0] - recent[:, 1:].amin(1) <= self.tolerance * self.window * gained
-            flat &= count > self.window
+            gained = larger(first - least, 0.0)
+            recently = recent[0] - reduce(smaller, recent[1:])
+            flat = (recently <= self.tolerance * self.window * gained) & (count > self.window)
         if self.slope is not None:
-            time = torch.arange(self.window, device=costs.device) - (self.window - 1) / 2
-            rising = (time * recent[:, 1:]).sum(1) / time.square().sum() > self.slope
-            rising &= count >= self.window
+            times = [k - (self.window - 1) / 2 for k in range(self.window)]
+            slope = sum(time * cost for time, cost in zip(times, recent[1:], strict=True)) / sum(t * t for t in times)
+            rising = (slope > self.slope) & (count >= self.window)
         return flat, rising

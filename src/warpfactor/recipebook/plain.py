@@ -206,8 +206,16 @@ def _form(value: Any, hint: Any, where: str) -> Any:
 def _settings(value: Any, kind: type[Any], where: str) -> Any:
     if isinstance(value, kind):
         return value
+    if isinstance(value, Mapping) and value.get("name") == _own_name(kind):  # there is only this form here
+        value = {key: part for key, part in value.items() if key != "name"}
     named = isinstance(value, str) and "name" in _fields(kind)
     return from_plain(kind, {"name": value} if named else value, where)
+
+
+def _own_name(kind: type[Any]) -> str | None:
+    """The name of a class that is one form of several, such as a metric."""
+    found = (name for _, known in _FORMS.values() for name, form in known.items() if form is kind)
+    return next(found, None)
 
 
 def _any_of(value: Any, members: tuple[Any, ...], where: str) -> Any:

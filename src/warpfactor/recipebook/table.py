@@ -8,7 +8,7 @@ from warpfactor.optim import Convergence, Paper, Pointwise, Root, Trust
 from warpfactor.recipebook.recipe import Recipe
 from warpfactor.stages.linear.stage import LinearSettings
 from warpfactor.stages.settings import Deformable
-from warpfactor.terms import LNCC, MIND
+from warpfactor.terms import LNCC, MIND, Mixed
 
 _RIGID = LinearSettings(dof="rigid", metric="auto")
 _AFFINE = LinearSettings(dof="affine", metric="auto")
@@ -58,6 +58,7 @@ _ABDOMEN = replace(
     damping=Trust(initial=0.3, floor=0.3, reject=False),
     step=3.0,
     tail=(0.7, 4.0),
+    volume=0.5,
     blur=0.5,
     iterations=(60, 60, 60, 80),
 )
@@ -86,7 +87,7 @@ _ACROSS = replace(
     sigma_warp=1.4,
     volume=0.5,
 )
-_ACROSS_PLANAR = replace(_ACROSS, sigma_grad=3.0, sigma_warp=3.0)
+_ACROSS_PLANAR = replace(_ACROSS, metric=Mixed(), sigma_grad=4.0, sigma_warp=4.0)
 _PAPER = Deformable(
     metric=LNCC(7, exact=False, flat=1e-5, noise=0.0),
     optimizer=Pointwise(),

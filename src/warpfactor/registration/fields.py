@@ -20,8 +20,8 @@ from warpfactor.io.lazy import box_grid, whole_planes
 from warpfactor.io.voxels import Array, VoxelSource
 from warpfactor.kernels.ops import Ops
 from warpfactor.measure import LOG_JACOBIAN_RANGE
-from warpfactor.memory import shown_bytes, used_bytes
-from warpfactor.registration.plan import LIBRARIES
+from warpfactor.memory import shown_bytes
+from warpfactor.registration.plan import own_bytes
 
 READ_BYTES = 18  # a voxel of a field takes while it is read
 HELD_BYTES = 12  # and then
@@ -125,7 +125,7 @@ def reading_bytes(files: list[Path]) -> int:
 
 def check_limit(limit: int, needed: float, what: str) -> None:
     """OutOfMemoryError, which says what the least is, if more is needed than allowed."""
-    least = max(LIBRARIES, used_bytes()) + needed
+    least = own_bytes() + needed
     if least > limit:
         raise OutOfMemoryError(
             f"A memory limit of {shown_bytes(limit)} cannot be held: {what} needs at least {shown_bytes(least)}."
@@ -144,5 +144,5 @@ def slab_planes(limit: int, grid: Grid, what: str, reach: int = 0) -> int:
     plane = math.prod(grid.shape[1:])
     around = min(2 * reach, grid.shape[0])
     check_limit(limit, SLAB_BYTES * (FEWEST_PLANES + around) * plane, what)
-    room = int((limit - max(LIBRARIES, used_bytes())) / SLAB_BYTES) // plane - around
+    room = int((limit - own_bytes()) / SLAB_BYTES) // plane - around
     return max(FEWEST_PLANES, min(room, MOST_VOXELS // plane))

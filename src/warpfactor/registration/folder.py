@@ -91,7 +91,7 @@ def save_result(
         clock.lap("write")
         entries = _merged(entries_of(clock.result), added)
         if page is not None:
-            entries["verdict"] = verdict_entry(page.verdict, place)
+            entries["verdict"] = verdict_entry(page.verdict, entries, place)
         (place / RESULT).write_text(json_text(entries), encoding="utf-8")
     _log.info("wrote the result into %s", folder)
     return Path(folder)

@@ -11,6 +11,7 @@ from warpfactor.geometry.grid import Grid
 from warpfactor.io.lazy import LazyImage
 from warpfactor.memory import parse_bytes, shown_bytes, used_bytes
 from warpfactor.recipebook.recipe import Recipe
+from warpfactor.registration.ahead import compiling_bytes
 from warpfactor.stages.deform import runs_coarser, voxel_bytes
 from warpfactor.stages.finest import can_be_coarser, warp_grid
 from warpfactor.stages.settings import Deformable
@@ -124,6 +125,11 @@ def make_plan(
     return fitting
 
 
+def own_bytes(held: int = 0) -> float:
+    """Memory of this process besides the images: what it has now without those it holds, or at least its libraries."""
+    return max(LIBRARIES, used_bytes() - held) + compiling_bytes()
+
+
 def limit_bytes(limit: str | float) -> int:
     """A limit in bytes."""
     found = parse_bytes(limit) if isinstance(limit, str) else int(limit)
@@ -170,7 +176,7 @@ class _Pair(NamedTuple):
 
 
 def _ways(allowed: int, pair: _Pair, recipe: Recipe, *, coarser: bool) -> list[MemoryPlan]:
-    base = max(LIBRARIES, used_bytes() - pair.held_bytes)
+    base = own_bytes(pair.held_bytes)
     whole = _whole_parts(base, pair, recipe)
     ways = [_plan(allowed, whole, "float32", "full", None)]
     if recipe.deformable is not None:

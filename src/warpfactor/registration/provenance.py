@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from warpfactor.checks.inputs import IMAGE_CHANGED
+from warpfactor.checks.inputs import IMAGE_CHANGED, TRANSFORM_CHANGED
 from warpfactor.checks.limits import limits_digest
 from warpfactor.errors import Notice
 from warpfactor.io.digest import file_sha256
+from warpfactor.io.jsontext import without_nan
 from warpfactor.io.transforms import ANTS_AFFINE, ANTS_INVERSE_WARP, ANTS_WARP
 from warpfactor.show.report.summary import REPORT
 from warpfactor.show.verdict import Verdict
 
 JUDGED = (ANTS_AFFINE, ANTS_WARP, ANTS_INVERSE_WARP, REPORT)  # files of a folder that its verdict is about
+TRANSFORMS = (ANTS_AFFINE, ANTS_WARP, ANTS_INVERSE_WARP)
+JUDGED_ENTRIES = (  # of result.json, from which a verdict follows
+    "fixed_to_moving_affine_lps_mm",
+    "stages",
+    "interrupted",
+    "notices",
+    "figures",
+    "labels",
+    "landmarks",
+    "inputs",
+)
 INPUTS = ("fixed", "moving", "fixed_mask", "moving_mask")
 
 
@@ -43,18 +57,28 @@ def change_of(entries: Mapping[str, Any], name: str, path: Path) -> Notice | Non
     return Notice(IMAGE_CHANGED, {"side": name.replace("_", " "), "path": str(path)})
 
 
-def verdict_entry(verdict: Verdict, folder: Path) -> dict[str, Any]:
-    """The verdict as result.json keeps it: with the limits and the files of the folder that it is about."""
+def verdict_entry(verdict: Verdict, entries: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """The verdict as result.json keeps it: with the limits, the entries and the files of the folder it is about."""
     files = {name: recorded(folder / name) for name in JUDGED if (folder / name).is_file()}
-    return {**verdict.to_dict(), "judged": {"limits": limits_digest(), "files": files}}
+    found = verdict.to_dict()
+    judged = {"limits": limits_digest(), "entries": _digest(entries, found), "files": files}
+    return {**found, "judged": judged}
+
+
+def _digest(entries: Mapping[str, Any], verdict: Mapping[str, Any]) -> str:
+    """What identifies a verdict and the entries from which it follows, as JSON has them."""
+    plain = {name: entries[name] for name in JUDGED_ENTRIES if name in entries}
+    own = {name: value for name, value in verdict.items() if name != "judged"}
+    text = json.dumps(without_nan({**plain, "verdict": own}), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def verdict_stands(entries: Mapping[str, Any], folder: Path) -> bool:
-    """Whether the verdict of a result is about the files that are there now, by the limits of today."""
-    verdict = entries.get("verdict")
-    judged = verdict.get("judged") if isinstance(verdict, Mapping) else None
-    files = judged.get("files") if isinstance(judged, Mapping) else None
-    if not isinstance(files, Mapping) or not isinstance(judged, Mapping) or judged.get("limits") != limits_digest():
+    """Whether the verdict of a result is about what is there now, entries and files, by the limits of today."""
+    judged, files = _judged(entries)
+    if files is None or judged.get("limits") != limits_digest():
+        return False
+    if judged.get("entries") != _digest(entries, entries["verdict"]):
         return False
     there = {name for name in JUDGED if (folder / name).is_file()}
     return there == set(files) and all(_is_same(files[name], folder / name) for name in there)
@@ -70,6 +94,14 @@ def changes(entries: Mapping[str, Any], folder: Path) -> list[Notice]:
     return found
 
 
+def replaced_transforms(entries: Mapping[str, Any], folder: Path) -> list[Notice]:
+    """Notices of the transforms of a folder that are not those its verdict is about; none without a verdict."""
+    known = _judged(entries)[1] or {}
+    found = [folder / name for name in TRANSFORMS if name in known and (folder / name).is_file()]
+    changed = [path for path in found if not _is_same(known[path.name], path)]
+    return [Notice(TRANSFORM_CHANGED, {"path": str(path)}) for path in changed]
+
+
 def _is_same(entry: Any, path: Path) -> bool:
     """Whether a file is the recorded one; a file of the same size and time is not read, one that cannot be is taken."""
     if not isinstance(entry, Mapping):
@@ -81,6 +113,16 @@ def _is_same(entry: Any, path: Path) -> bool:
         return file_sha256(path) == entry.get("sha256")
     except OSError:
         return True
+
+
+def _judged(entries: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
+    """What the verdict of a result is about, and the files among it; None for these if it does not say so."""
+    verdict = entries.get("verdict")
+    judged = verdict.get("judged") if isinstance(verdict, Mapping) else None
+    if not isinstance(judged, Mapping):
+        return {}, None
+    files = judged.get("files")
+    return judged, files if isinstance(files, Mapping) else None
 
 
 def _entry(entries: Mapping[str, Any], name: str) -> Mapping[str, Any]:

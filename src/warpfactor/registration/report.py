@@ -100,7 +100,8 @@ def refresh(
         report = make_report(case)
     report.save(place / REPORT, force=True)
     files = {**case.entries["files"], "report": REPORT}
-    write_entries(place, {**case.entries, "files": files, "verdict": verdict_entry(report.verdict, place)})
+    verdict = verdict_entry(report.verdict, case.entries, place)
+    write_entries(place, {**case.entries, "files": files, "verdict": verdict})
     return report
 
 

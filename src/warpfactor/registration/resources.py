@@ -75,12 +75,17 @@ def seeded(seed: int) -> Iterator[None]:
         yield
 
 
-def checked_device(name: str | torch.device) -> torch.device:
-    """The device; InputError if it is not available."""
+def named_device(name: str | torch.device) -> torch.device:
+    """The device of that name, whether it is there or not; InputError if there is no such kind of device."""
     try:
-        device = torch.device(name)
+        return torch.device(name)
     except RuntimeError as error:
         raise InputError(f"Device {str(name)!r} is unknown; use cpu, cuda, mps or, for instance, cuda:1.") from error
+
+
+def checked_device(name: str | torch.device) -> torch.device:
+    """The device; InputError if it is not available."""
+    device = named_device(name)
     try:
         torch.empty(0, device=device)
     except NotImplementedError as error:  # its message has 1500 letters

@@ -23,6 +23,7 @@ from warpfactor.ranks.crew import Ranks
 from warpfactor.ranks.work import check_backend, check_shared
 from warpfactor.recipebook.files import recipe as find_recipe
 from warpfactor.recipebook.recipe import Recipe
+from warpfactor.registration.ahead import compile_ahead
 from warpfactor.registration.align import refined, run_linear_stages, with_gaps
 from warpfactor.registration.finish import StageResults, finish
 from warpfactor.registration.guides import LandmarkPair, load_guides
@@ -144,7 +145,7 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
     wanted = _Wanted((fixed_spacing_mm, moving_spacing_mm), (fixed_channels, moving_channels), threads)
     beside = Beside(landmarks is not None or bool(terms), ranks != 1, (fixed_mask is not None, moving_mask is not None))
     limited = partial(open_planned, sources=(fixed, moving), recipe=chosen, **wanted.of_images, device=place)
-    opened = _planned(partial(limited, beside=beside), memory, on_plan)
+    opened = _planned(partial(limited, beside=beside), memory, on_plan, choice.name)
     chosen = chosen if opened is None else opened.recipe
     ops = choice.load()
     with memory_errors(REMEDY):
@@ -228,10 +229,13 @@ def _planned(
     open_within: Callable[[str | float | MemoryPlan], Opened],
     memory: str | float | MemoryPlan | None,
     on_plan: Callable[[MemoryPlan], None] | None,
+    backend: str,
 ) -> Opened | None:
     """The images opened for a limit of memory; None without one."""
     if memory is None:
         return None
+    if backend == "numba" and not isinstance(memory, MemoryPlan):
+        compile_ahead()
     opened = open_within(memory)
     if on_plan is not None:
         on_plan(opened.plan)

@@ -159,6 +159,13 @@ def _image_changed(facts: Facts) -> str:
     )
 
 
+def _transform_changed(facts: Facts) -> str:
+    return (
+        f"{facts['path']}: is not the file that the registration wrote; make its verdict again with warpfactor report, "
+        "or register again."
+    )
+
+
 def _image_unreadable(facts: Facts) -> str:
     return str(facts["error"])
 
@@ -185,5 +192,6 @@ _NOTICES: dict[str, Callable[[Facts], str]] = {
     inputs.IMAGE_DIFFERS: _image_differs,
     inputs.IMAGE_UNREADABLE: _image_unreadable,
     inputs.IMAGE_CHANGED: _image_changed,
+    inputs.TRANSFORM_CHANGED: _transform_changed,
     record.UNVERIFIED_DEVICE: _unverified_device,
 }

@@ -45,14 +45,14 @@ class _Cost:
         both: what is minimised, of two displacements of the middle.
         ops: for `ways`.
         ways: the two displacements of a state.
-        waits: whether they cannot be found without waiting for the device.
+        unwaited: the same without waiting for the device.
         spare: room for a second gradient, where the state has none; made once and used again.
     """
 
     both: PreparedBetween
     ways: Ways
     ops: Ops
-    waits: bool = False
+    unwaited: Ways
     spare: list[Tensor] = field(default_factory=list)
 
     def linearize(self, displacement: Tensor, matrix: Tensor, gradient: Tensor | None = None) -> Linearization:
@@ -68,8 +68,8 @@ class _Cost:
 
     def with_ops(self, ops: Ops) -> _Cost | None:
         """See Movable.with_ops."""
-        both = None if self.waits else with_ops(self.both, ops)
-        return None if both is None else replace(self, both=both, ops=ops, spare=[])
+        both = with_ops(self.both, ops)
+        return None if both is None else replace(self, both=both, ops=ops, ways=self.unwaited, spare=[])
 
 
 class MiddleLevel(LevelSolver, ABC):
@@ -80,11 +80,9 @@ class MiddleLevel(LevelSolver, ABC):
 
     Attributes:
         fields: how many displacement fields a state has.
-        waits: whether its ways cannot be found without waiting for the device.
     """
 
     fields: ClassVar[int]
-    waits: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -103,6 +101,10 @@ class MiddleLevel(LevelSolver, ABC):
     def ways(state: Tensor, ops: Ops) -> Pair:
         """The displacements to the fixed and to the moving image."""
 
+    def _ways_on_device(self, state: Tensor, ops: Ops) -> Pair:
+        """The same without waiting for the device; `ops` are of DeviceOps."""
+        return self.ways(state, ops)
+
     @property
     def grid(self) -> Grid:
         return self.middle.grid
@@ -110,7 +112,7 @@ class MiddleLevel(LevelSolver, ABC):
     def _prepared(self, metric: Term) -> _Cost:
         level, weights, ops = self.level, self.settings.channel_weights, self.ops
         both = prepare_between(metric, level.scene, self.middle, ops, level=level.number, weights=weights)
-        return _Cost(both, self.ways, ops, self.waits)
+        return _Cost(both, self.ways, ops, self._ways_on_device)
 
     def _force(self, other: Tensor) -> Tensor:
         return other.narrow(-4, 0, 3)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,8 +20,10 @@ from torch import Tensor
 
 from warpfactor.geometry.grid import Matrix
 from warpfactor.geometry.resample import VoxelMap
+from warpfactor.kernels.buffers import zero_field
 from warpfactor.kernels.ops import Ops
 from warpfactor.scene.levels import finest_spacing, level_scene
+from warpfactor.scene.object import shown
 from warpfactor.scene.scene import Scene
 from warpfactor.stages.greedy import run_greedy
 from warpfactor.stages.settings import Deformable
@@ -32,6 +35,8 @@ SHOWN = 0.02  # share of an image's contrast from which a window shows something
 ALIKE = 0.8  # squared correlation from which windows show the same thing
 FAR = math.log(2)  # distance of the logarithm of a ratio of variances from the median
 LIMIT = 0.22  # share of windows up to which images have the same contrast
+DOUBT = 0.12  # share from which the warps there and back are asked, too
+APART = 1.2  # voxels of the coarse level: the mean by which these miss each other, up to which the contrast is the same
 
 
 def same_contrast(scene: Scene, matrix: Matrix, settings: Deformable, ops: Ops, *, both_ways: bool = False) -> bool:
@@ -44,26 +49,70 @@ def same_contrast(scene: Scene, matrix: Matrix, settings: Deformable, ops: Ops, 
         ops: kernels.
         both_ways: compare them on both grids, so that it does not matter which image is the fixed one.
     """
-    share = inconsistency(scene, matrix, settings, ops)
+    there = _brought_together(scene, matrix, settings, ops)
+    shares = [_inconsistency(there, ops)]
     if both_ways:
-        back = np.asarray(np.linalg.inv(matrix), dtype=np.float64)
-        share = (share + inconsistency(scene.swapped(), back, settings, ops)) / 2
-    return share <= LIMIT
+        back = _brought_together(*_exchanged(scene, matrix), settings, ops)
+        shares.append(_inconsistency(back, ops))
+    share = sum(shares) / len(shares)
+    if not DOUBT < share <= LIMIT:
+        return share <= LIMIT
+    if not both_ways:
+        back = _brought_together(*_exchanged(scene, matrix), settings, ops)
+    apart = [_apart(there, back, ops)]
+    if both_ways:
+        apart.append(_apart(back, there, ops))
+    return sum(apart) / len(apart) <= APART
 
 
 def inconsistency(scene: Scene, matrix: Matrix, settings: Deformable, ops: Ops) -> float:
     """Share of the windows that do not have the usual ratio of variances, 0 to 1; 0 if there are none to compare."""
+    return _inconsistency(_brought_together(scene, matrix, settings, ops), ops)
+
+
+class _Together(NamedTuple):
+    """Images at a coarse level, the warp (3, D, H, W) that local correlation finds there, and the map of its voxels."""
+
+    level: Scene
+    warp: Tensor
+    through: Tensor
+
+
+def _brought_together(scene: Scene, matrix: Matrix, settings: Deformable, ops: Ops) -> _Together:
     grid = scene.fixed.grid
     longest = max(n * s for n, s in zip(grid.shape, grid.spacing_mm, strict=True))
     level = level_scene(scene, longest / finest_spacing(grid) / WIDTH, ops).single()
     warp, _ = run_greedy(level, _coarse(settings), ops=ops, affine=matrix)
-    through = VoxelMap(level.fixed.grid, None, matrix).matrix(level.moving.grid)
+    if warp is None:
+        warp = zero_field((3, *level.shape), device=level.device)
+    return _Together(level, warp, VoxelMap(level.fixed.grid, None, matrix).matrix(level.moving.grid))
+
+
+def _exchanged(scene: Scene, matrix: Matrix) -> tuple[Scene, Matrix]:
+    return scene.swapped(), np.asarray(np.linalg.inv(matrix), dtype=np.float64)
+
+
+def _inconsistency(found: _Together, ops: Ops) -> float:
+    level, warp, through = found
     weight = _weight(level, warp, through, ops)
     shares = []
     for fixed, moving in zip(level.fixed.data, level.moving.data, strict=True):
         warped = ops.sample(moving.contiguous(), warp, through, shape=level.shape)
         shares.append(_unusual(fixed, warped, weight, ops))
     return sum(shares) / len(shares)
+
+
+def _apart(there: _Together, back: _Together, ops: Ops) -> float:
+    """Mean distance of x from back(there(x)) where the fixed image shows something, in voxels of its finest axis."""
+    level, warp, through = there
+    returned = torch.stack([ops.sample(part.contiguous(), warp, through, shape=level.shape) for part in back.warp])
+    linear = torch.linalg.pinv(through[:, :3].double()).to(warp.dtype)
+    rest = warp + torch.einsum("ij,jzyx->izyx", linear, returned)
+    spacing = torch.tensor(level.fixed.grid.spacing_mm, dtype=rest.dtype) / finest_spacing(level.fixed.grid)
+    distance = torch.linalg.vector_norm(rest * spacing.to(rest.device).reshape(3, 1, 1, 1), dim=0)
+    counted = _weight(level, warp, through, ops) * shown(level.fixed)
+    total = float(counted.sum(dtype=torch.float64))
+    return float((distance * counted).sum(dtype=torch.float64)) / total if total > 0 else 0.0
 
 
 def _coarse(settings: Deformable) -> Deformable:

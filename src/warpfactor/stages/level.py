@@ -176,6 +176,13 @@ class LevelSolver:
         """Where in the second field the gradient lies, (3, D, H, W)."""
         return other
 
+    def foresee(self, warp: Tensor, turns: int) -> object:
+        """What has to be known of the warp before so many turns without waiting, which are the same while it is.
+
+        The host waits for it; see device.py.
+        """
+        return None
+
     def run(self, warp: Tensor, carried: Carried) -> tuple[Tensor, Ending]:
         """The warp after the iterations of the level, and how it ended; `carried` is updated."""
         walk = self._begin(warp, carried)
@@ -408,6 +415,11 @@ class LevelSolver:
         if sigma > 0:
             sigmas = [sigma * s for s in self.units.sigma]
             self.ops.smooth_gaussian(field, sigmas, boundary=settings.boundary, truncate=settings.truncate, tail=tail)
+
+
+def per_field(factor: Any) -> Any:
+    """A number to multiply (B, C, D, H, W) fields by; those of the device are (B,)."""
+    return factor.float().reshape(-1, 1, 1, 1, 1) if isinstance(factor, Tensor) else factor
 
 
 def _add_times(total: Tensor, values: Tensor, factor: Any, *, sign: int = 1) -> None:

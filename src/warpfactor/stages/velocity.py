@@ -7,44 +7,60 @@ Campbell and Hausdorff), so steps are added.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from warpfactor.geometry.velocity import exponential
+from warpfactor.geometry.velocity import doublings, exponential, exponential_on_device
 from warpfactor.kernels.numbers import quotient
-from warpfactor.kernels.ops import Ops
+from warpfactor.kernels.ops import DeviceOps, Ops
 from warpfactor.scene.scene import Scene
 from warpfactor.stages.between import MiddleLevel, run_between
 from warpfactor.stages.found import Found, Halves
+from warpfactor.stages.level import per_field
 from warpfactor.stages.settings import Deformable
 from warpfactor.terms.both import Pair
 
 
 class VelocityLevel(MiddleLevel):
-    """A level whose state is a velocity; how often its flow is doubled depends on how far it leads."""
+    """A level whose state is a velocity; how often its flow is doubled depends on how far it leads.
+
+    Attributes:
+        most: how often it is doubled at most in turns for which the host does not wait; see `foresee`.
+    """
 
     fields = 1
-    waits = True
+    most = 0
 
     @staticmethod
     def ways(state: Tensor, ops: Ops) -> Pair:
         half = state / 2
         return exponential(-half, ops), exponential(half, ops)
 
+    def _ways_on_device(self, state: Tensor, ops: Ops) -> Pair:
+        half, unwaited = state / 2, cast(DeviceOps, ops)
+        return exponential_on_device(-half, unwaited, self.most), exponential_on_device(half, unwaited, self.most)
+
+    def foresee(self, warp: Tensor, turns: int) -> int:
+        """How often flows are doubled at most: as for a velocity that grows to twice its size and by every step."""
+        longest = 2 * float(warp.abs().max()) + turns * self.settings.step
+        self.most = int(doublings(longest / 2))
+        return self.most
+
     def _advance(self, warp: Tensor, other: Tensor, scale: float, share: float) -> None:
         settings = self.settings
         if settings.volume > 0:
             self._even_out(divergence(warp), other, quotient(settings.volume * share, scale))
-        other.mul_(scale).add_(warp)
+        other.mul_(per_field(scale)).add_(warp)
         self._smooth_warp(other, share)
 
 
 def divergence(velocity: Tensor) -> Tensor:
     """(D, H, W): the rate at which the flow of a velocity (3, D, H, W) changes volume; zero at the border."""
-    total = torch.zeros_like(velocity[0])
-    for axis, component in enumerate(velocity):
+    components = velocity.unbind(-4)
+    total = torch.zeros_like(components[0])
+    for component, axis in zip(components, (-3, -2, -1), strict=True):
         inner = component.shape[axis] - 2
         if inner > 0:
             change = component.narrow(axis, 2, inner) - component.narrow(axis, 0, inner)

@@ -7,12 +7,13 @@ from warpfactor.terms.landmarks import LandmarkTerm
 from warpfactor.terms.lncc import LNCC
 from warpfactor.terms.mi import MI
 from warpfactor.terms.mind import MIND
+from warpfactor.terms.mixed import Mixed
 from warpfactor.terms.mse import MSE
 from warpfactor.terms.pair import PairTerm
 from warpfactor.terms.regularity import Bending, VolumeChange
 from warpfactor.terms.sum import Sum, Weighted
 
-METRICS = {"lncc": LNCC, "mse": MSE, "mi": MI, "mind": MIND}
+METRICS = {"lncc": LNCC, "mse": MSE, "mi": MI, "mind": MIND, "mixed": Mixed}
 REGULARITY = {"bending": Bending, "volume": VolumeChange}  # terms of the warp alone, which need no data
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "LabelTerm",
     "LandmarkTerm",
     "Linearization",
+    "Mixed",
     "PairTerm",
     "Prepared",
     "Sum",

@@ -48,7 +48,7 @@ class Call:
         unit, differ = self.unit, isinstance(self.unit, Tensor)
         if gradient is not None and not self.forced and (differ or unit != 1.0):
             gradient *= unit.float().reshape(-1, 1, 1, 1, 1) if differ else unit
-        return unit * total, count
+        return (unit * total if differ or unit != 1.0 else total), count
 
 
 def _together(calls: Sequence[Call], matrices: Sequence[Tensor], ops: Any) -> Call:

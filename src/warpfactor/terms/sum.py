@@ -76,7 +76,11 @@ class Sum:
     def prepare(self, scene: Scene, ops: Ops, *, level: int = 0, weights: tuple[float, ...] | None = None) -> Prepared:
         """All terms over the images of one level."""
         parts = (part.term.prepare(scene, ops, level=level, weights=weights) for part in self.active)
-        return _PreparedSum(self._weighing, tuple(parts))
+        return self.joined(tuple(parts))
+
+    def joined(self, parts: tuple[Prepared, ...]) -> Prepared:
+        """The sum of its active terms, which are prepared already."""
+        return _PreparedSum(self._weighing, parts)
 
     def between(
         self, scene: Scene, middle: Middle, ops: Ops, *, level: int = 0, weights: tuple[float, ...] | None = None

@@ -6,7 +6,7 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,11 @@ from triton.compiler import ASTSource
 
 from warpfactor.errors import InputError
 from warpfactor.kernels.triton.catalogue import KERNELS
+from warpfactor.kernels.triton.decide import Place, decision
 from warpfactor.kernels.triton.kernel import Constants, Kernel
+from warpfactor.optim import DampingState
+from warpfactor.recipebook.table import RECIPES
+from warpfactor.stages.decisions import Decisions, State
 
 TARGETS = {
     "sm_80": ("A100", GPUTarget("cuda", 80, 32)),
@@ -51,14 +55,28 @@ def compile_all(targets: Iterable[str] = tuple(TARGETS)) -> Iterator[Compiled]:
     for target in targets:
         if target not in TARGETS:
             raise InputError(f"Unknown target {target!r}; use one of {', '.join(TARGETS)}.")
-        for kernel in KERNELS:
+        for kernel in (*KERNELS, *decisions()):
             for variant, constants in kernel.variants.items():
                 yield _compiled(kernel, variant, constants, target)
 
 
+def decisions() -> Iterator[Kernel]:
+    """What kernels are made of the decisions of a level, by the rules of the default recipe and of the paper."""
+    for name in ("default", "paper"):
+        settings = RECIPES[name].deformable
+        assert settings is not None
+        looks = settings.damping.looks(DampingState(1.0), final=True)
+        rules = Decisions(settings, 10, 1.0, copies=False, undoes=looks, every=4, rows=8, parts=0)
+        at, state = Place(1), (Place(1),) * (len(State._fields) - 1 + rules.recent)
+        figures = {"arrive": (at,) * 4, "stride": (at,) * 3, "judge": (at,) * (8 if looks else 5)}
+        for part, given in figures.items():
+            made = decision(getattr(rules, part), (*given, *(() if part == "stride" else state)))
+            yield replace(made.kernel, variants={f"{name}, {part}": {}})
+
+
 def compile_usual(target: str) -> Iterator[Compiled]:
     """The usual variant of every kernel, for one target."""
-    for kernel in KERNELS:
+    for kernel in (*KERNELS, *decisions()):
         variant, constants = next(iter(kernel.variants.items()))
         yield _compiled(kernel, variant, constants, target)
 

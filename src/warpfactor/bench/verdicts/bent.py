@@ -65,8 +65,17 @@ def _bent_pair(title: str, path: Path, look: str) -> TrialPair:
     moving = Image(CONTRASTS[look](seen.data) + noise, fixed.grid, "moving")
     index = torch.nonzero(seen.data[0] > OBJECT).numpy()
     points = fixed.grid.index_to_world(index[:: 1 + len(index) // POINTS])
-    truth = PointTruth(Landmarks(back.map_points(points), points), side_mm(fixed.grid))
+    truth = PointTruth(
+        _inside(Landmarks(back.map_points(points), points), fixed.grid), side_mm(fixed.grid), chosen=False
+    )
     return TrialPair(title, KIND, fixed, moving, truth)
+
+
+def _inside(points: Landmarks, grid: Grid) -> Landmarks:
+    """Those that the fixed image shows; where it ends nothing can be found."""
+    index = grid.world_to_index(points.fixed)
+    there = np.all((index > -0.5) & (index < np.array(grid.shape) - 0.5), axis=1)
+    return Landmarks(points.fixed[there], points.moving[there])
 
 
 def bend_of(grid: Grid, draw: np.random.Generator) -> Transform:

@@ -26,7 +26,7 @@ GOOD_ERROR, FAILING_ERROR = (1.6, 0.004), (2.5, 0.012)  # times the median landm
 GOOD_MAP, FAILING_MAP = 0.02, 0.04  # error against a known map, as a share of the side
 LOST_OVERLAP, LOST_ERROR = 0.9, (1.5, 0.004)  # against the registration of the same pair, without its warp
 NEVER_GOOD = {HALF_NOISE, STRONG_NOISE, *(way.__name__ for way in SPOILT)}
-KNOWN_MAP = "hard"  # the kind whose truth is a map
+KNOWN_MAP = ("hard", "bent")  # kinds whose truth is a map
 Z = 1.959964  # of a 95 % interval
 
 
@@ -103,7 +103,7 @@ def _truth(record: TrialRecord, typical: float, own: TrialRecord | None) -> str:
     score = record.score
     if score is None or not math.isfinite(typical):
         return BETWEEN
-    if record.kind == KNOWN_MAP:
+    if record.kind in KNOWN_MAP:
         good, failing = GOOD_MAP, FAILING_MAP
     elif record.better > 0:
         good, failing = -GOOD_OVERLAP * typical, -FAILING_OVERLAP * typical

@@ -184,7 +184,7 @@ def results_of(
         found = way(pair, case, draw_of(f"{way.__name__} {pair.name}"), others)
         if found is not None:
             yield made(way.__name__, *found)
-    if isinstance(pair.truth, PointTruth):
+    if isinstance(pair.truth, PointTruth) and pair.truth.chosen:
         yield from _landmark_results(pair, case, pair.truth)
 
 

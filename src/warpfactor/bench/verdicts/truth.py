@@ -48,11 +48,16 @@ class LabelTruth:
 
 @dataclass(frozen=True)
 class PointTruth:
-    """Mean landmark error as a share of the fixed image's longest side."""
+    """Mean landmark error as a share of the fixed image's longest side.
+
+    Attributes:
+        chosen: whether a person chose the points, so that they can be given to the checks as landmarks.
+    """
 
     points: Landmarks
     side_mm: float
     better: int = -1
+    chosen: bool = True
 
     def score(self, transform: Transform) -> float:
         return (

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import torch
 
 from warpfactor.checks.device.compare import relative_error
-from warpfactor.checks.device.problems import PROBLEMS, Given, KernelProblem, Shapes, given
+from warpfactor.checks.device.problems import PROBLEMS, STORED, Given, KernelProblem, Shapes, given
 from warpfactor.checks.device.timing import Timed, bandwidth, time_problems
 from warpfactor.kernels import reference
+from warpfactor.kernels.held import device_form
 from warpfactor.kernels.ops import Ops
 
 SHAPES: tuple[Shapes, ...] = (
@@ -76,14 +77,16 @@ def check_backend(
     problems: Sequence[KernelProblem] = PROBLEMS,
     shapes: Sequence[Shapes] = SHAPES,
     timed_shape: tuple[int, int, int] | None = TIMED_SHAPE,
+    half: bool = False,
 ) -> BackendCheck:
     """Check a backend on a device.
 
     Args:
         name: of the backend.
         timed_shape: of the images with which kernels are timed; None times nothing.
+        half: whether the backend takes images of half precision; see Backend.
     """
-    checks = tuple(_checks(ops, device, problems, shapes))
+    checks = tuple(_checks(ops, device, problems, shapes, half=half))
     if timed_shape is None:
         return BackendCheck(name, str(device), checks)
     speed = bandwidth(device, timed_shape)
@@ -91,18 +94,22 @@ def check_backend(
 
 
 def _checks(
-    ops: Ops, device: torch.device, problems: Iterable[KernelProblem], shapes: Sequence[Shapes]
+    ops: Ops, device: torch.device, problems: Iterable[KernelProblem], shapes: Sequence[Shapes], *, half: bool
 ) -> Iterator[KernelCheck]:
     inputs = [(each, given(each)) for each in shapes]
     for problem in problems:
+        if problem.unwaited and device_form(ops) is None:
+            continue
         for each, floating in inputs:
             yield _check(problem, each, floating, ops, device)
             if problem.images:
                 yield _check(problem, each, floating.with_whole_numbers(), ops, device)
+            if problem.images and half:
+                yield _check(problem, each, floating.in_half_precision(), ops, device)
 
 
 def _check(problem: KernelProblem, shapes: Shapes, at: Given, ops: Ops, device: torch.device) -> KernelCheck:
-    images = "float32" if at.fixed.is_floating_point() else str(at.fixed.dtype).removeprefix("torch.")
+    images = str(at.fixed.dtype).removeprefix("torch.") if at.fixed.dtype in STORED else "float32"
     exact = problem.run(reference, at.on("cpu", torch.float64))
     rough = problem.run(reference, at.on("cpu", torch.float32))
     try:

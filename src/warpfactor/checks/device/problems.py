@@ -8,6 +8,7 @@ voxels that do not count.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
@@ -17,7 +18,10 @@ import torch
 from torch import Tensor
 
 from warpfactor.kernels import reference
+from warpfactor.kernels.held import Unwaited
+from warpfactor.kernels.numbers import chosen, finite, inverse, larger, quotient, smaller
 from warpfactor.kernels.ops import Ops, Slab
+from warpfactor.kernels.pairs import PairOps
 
 Shape = tuple[int, int, int]
 Shapes = tuple[Shape, Shape]
@@ -29,6 +33,7 @@ MATRIX = torch.tensor(
 WEIGHTS = (0.5, 1.0, 0.8)
 WHOLE = 4000.0  # whole numbers per unit of intensity, where images are held as 16-bit integers
 ENDS = 3.0  # of the histograms, in units of intensity: a few values lie beyond
+STORED = (torch.int16, torch.float16)  # as which images may be held
 TOLERANCE = 1e-4  # voxels, of an inverse
 
 
@@ -72,8 +77,8 @@ class Given:
         return (radius[0] if self.fixed.shape[0] > 1 else 0, *radius[1:])
 
     def on(self, device: torch.device | str, dtype: torch.dtype) -> Given:
-        """A copy on a device, numbers in another type; images of whole numbers stay so, except in double precision."""
-        kept = dtype != torch.float64 and not self.fixed.is_floating_point()
+        """A copy on a device, numbers in another type; images that are stored stay so, except in double precision."""
+        kept = dtype != torch.float64 and self.fixed.dtype in STORED
         images = self.fixed.dtype if kept else dtype
         return replace(
             self,
@@ -91,6 +96,10 @@ class Given:
         """The same with images of 16-bit integers."""
         fixed, moving = ((WHOLE * image).round().to(torch.int16) for image in (self.fixed, self.moving))
         return replace(self, fixed=fixed, moving=moving, unit=WHOLE)
+
+    def in_half_precision(self) -> Given:
+        """The same with images of half precision."""
+        return replace(self, fixed=self.fixed.half(), moving=self.moving.half())
 
 
 def problem(shapes: Shapes, seed: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -146,14 +155,15 @@ class KernelProblem:
     """One call of an operation.
 
     Attributes:
-        operation: of `Ops`.
+        operation: of `Ops`, or of `DeviceOps`.
         run: calls it, and returns what is compared.
         variant: what is special about this call; empty for the plain one, which comes first and is timed.
         bytes_moved: that any implementation reads and writes, per voxel, in single precision.
         positions: whether points are computed, which may fall into the neighbouring cell by rounding.
-        images: whether it also takes images of 16-bit integers.
+        images: whether it also takes images as they are stored: of 16-bit integers and of half precision.
         rounding: error that is allowed besides a few times that of the reference, in units of the largest value.
         slack: an absolute error that is allowed besides.
+        unwaited: whether figures stay on the device; for backends that can do that.
     """
 
     operation: str
@@ -164,6 +174,7 @@ class KernelProblem:
     images: bool = False
     rounding: float = 2e-6
     slack: float = 0.0
+    unwaited: bool = False
 
     @property
     def title(self) -> str:
@@ -268,6 +279,33 @@ def _moments(ops: Ops, at: Given, **options: Any) -> Outputs:
     return ops.affine_moments(at.fixed, at.moving, at.matrix, **options)
 
 
+def _rule(a: Any, b: Any, c: Any, last: float) -> tuple[Any, ...]:
+    """Everything that decisions are made of, of three figures and a number."""
+    rose = (a > b) & inverse(a >= c) | (b != b)
+    gain = chosen(rose, quotient(a - b, c), larger(abs(a) ** 0.5, last))
+    stays = (gain == 0) | (c <= last)
+    return gain, stays, chosen(stays, rose, finite(c)), smaller(b * c, 2 * a + last) % 3, 1.0 / c, last, rose & True
+
+
+def _decide(ops: Ops, at: Given) -> Outputs:
+    """For some columns of the field, some of which hold what is no number."""
+    a, b, c = (at.field[:, 0, 0, k % at.field.shape[3]].double() for k in range(3))
+    figures = torch.cat([torch.stack([a, b, c]), torch.tensor([[1.0, 2], [math.nan, 2], [0, math.inf]]).to(a)], 1)
+    return [torch.nan_to_num(PairOps(lambda: ops).decide(_rule, *figures, 0.25), nan=-7.0, posinf=9.0)]
+
+
+def _smooth_share(ops: Ops, at: Given) -> Outputs:
+    share = torch.tensor(0.4, dtype=torch.float64, device=at.field.device)
+    return [Unwaited(lambda: ops).smooth_share(at.field, (1.0, 0.6, 1.7), share)]
+
+
+def _take(ops: Ops, at: Given) -> Outputs:
+    flags = torch.tensor([0.0, 1.0], dtype=torch.float64, device=at.field.device)
+    both, others = torch.stack([at.field, at.smooth]), torch.stack([at.smooth, at.field])
+    PairOps(lambda: ops).take(both, others, flags)
+    return [both]
+
+
 GRAM = ((1.0, 0.1, 0.0), (0.1, 4.0, 0.2), (0.0, 0.2, 2.0))
 SIGNED = {"squared": False, "symmetric": True}
 
@@ -342,4 +380,7 @@ PROBLEMS: tuple[KernelProblem, ...] = (
     KernelProblem("tally", lambda o, at: _tally(o, at, mask=at.moving_mask, log_range=(0.1, 2.0)), "mask, logarithms"),
     KernelProblem("percentiles", lambda o, at: o.percentiles(at.moving, (0, 5, 50, 99.9)), "", 4.0),
     KernelProblem("percentiles", lambda o, at: o.percentiles(at.moving, (1, 99), mask=at.moving_mask), "mask"),
+    KernelProblem("decide", _decide, unwaited=True),
+    KernelProblem("smooth_share", _smooth_share, unwaited=True),
+    KernelProblem("take", _take, unwaited=True),
 )

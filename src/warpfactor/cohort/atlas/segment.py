@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,13 @@ from torch import Tensor
 from warpfactor import __version__
 from warpfactor.cohort.atlas.fusion import FUSIONS, Fused, fuse, label_probability
 from warpfactor.cohort.atlas.table import gather_atlases
-from warpfactor.cohort.engine.engine import engine_problems
 from warpfactor.cohort.engine.settings import EngineSettings
 from warpfactor.cohort.events import CohortWatcher
 from warpfactor.cohort.job import DONE, JobOptions
 from warpfactor.cohort.store import Store
-from warpfactor.cohort.study import conclude, folder_problems, refuse, run_rows
+from warpfactor.cohort.study import conclude, refuse, run_problems, run_rows
 from warpfactor.cohort.table.check import row_problems
-from warpfactor.cohort.table.row import CohortRow
+from warpfactor.cohort.table.row import Gathered
 from warpfactor.errors import InputError
 from warpfactor.geometry.grid import Grid
 from warpfactor.geometry.image import Image
@@ -83,11 +82,14 @@ def segment(  # noqa: PLR0913 - the entry point takes every choice; all but thre
         mask: where the image counts.
         recipe, overrides, options, engine, watch: as for `run`.
     """
-    place, how = Path(output), engine or EngineSettings()
-    rows = _checked(Path(image), atlases, place, fusion, None if mask is None else Path(mask), recipe, overrides, how)
+    place, how, jobs, changes = Path(output), engine or EngineSettings(), options or JobOptions(), overrides or {}
+    where = None if mask is None else Path(mask)
+    found = gather_atlases(atlases, Path(image), where)
+    wrong = _problems(found, Path(image), where, fusion, recipe, changes)
+    refuse([*wrong, *run_problems(found.rows, place, jobs, how)])
+    rows = found.rows
     store = Store(place / ATLASES)
-    jobs = options or JobOptions()
-    outcomes = run_rows(rows, store, recipe, overrides or {}, jobs, how, watch=watch)
+    outcomes = run_rows(rows, store, recipe, changes, jobs, how, watch=watch)
     conclude(rows, outcomes, store, page=jobs.report)
     used = [outcome.name for outcome in outcomes if outcome.state == DONE]
     failed = {outcome.name: outcome.reason for outcome in outcomes if outcome.state != DONE}
@@ -97,9 +99,9 @@ def segment(  # noqa: PLR0913 - the entry point takes every choice; all but thre
         )
     target = read_image(image)
     images, labels = _warped(store, used)
-    found, weights = fuse(target.data.mean(0), images, labels, fusion, select())
+    fused, weights = fuse(target.data.mean(0), images, labels, fusion, select())
     del images
-    result = _segmentation(found, target.grid, used, failed, fusion)
+    result = _segmentation(fused, target.grid, used, failed, fusion)
     _write(result, place, like=rows[0].moving_labels)
     if probabilities:
         for label in result.volumes_mm3:
@@ -108,24 +110,20 @@ def segment(  # noqa: PLR0913 - the entry point takes every choice; all but thre
     return result
 
 
-def _checked(
+def _problems(
+    found: Gathered,
     image: Path,
-    atlases: Any,
-    output: Path,
-    fusion: str,
     mask: Path | None,
+    fusion: str,
     recipe: str | Recipe,
-    overrides: Mapping[str, Any] | None,
-    engine: EngineSettings,
-) -> tuple[CohortRow, ...]:
-    found = gather_atlases(atlases, image, mask)
-    problems = list(found.problems)
+    overrides: Mapping[str, Any],
+) -> Iterator[str]:
+    yield from found.problems
     if fusion not in FUSIONS:
-        problems.append(f"The fusion {fusion!r} is not known; the known ones are {', '.join(FUSIONS)}.")
-    if found.rows:
-        problems += row_problems(found.rows, recipe, overrides or {})
-    refuse([*problems, *engine_problems(engine), *folder_problems(output)])
-    return found.rows
+        yield f"The fusion {fusion!r} is not known; the known ones are {', '.join(FUSIONS)}."
+    if not found.rows:  # that would name them
+        yield from (f"{path} does not exist." for path in (image, mask) if path is not None and not path.exists())
+    yield from row_problems(found.rows, recipe, overrides)
 
 
 def _warped(store: Store, names: Sequence[str]) -> tuple[Tensor, Tensor]:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from warpfactor.cohort.table.gather import gather
 from warpfactor.cohort.table.row import CohortRow, Gathered
-from warpfactor.cohort.table.tables import rows_of
-from warpfactor.errors import FileError
-from warpfactor.io.tables import read_lines
+from warpfactor.cohort.table.tables import lacking_columns, read_cells, rows_of
 
 NAMES = {"image": "moving", "labels": "moving_labels", "mask": "moving_mask"}
 
@@ -31,28 +29,29 @@ def gather_atlases(source: Any, image: Path, mask: Path | None = None) -> Gather
 
 
 def _read(path: Path, image: Path) -> Gathered:
-    try:
-        lines = read_lines(path)
-    except FileError as error:
-        return Gathered((), (str(error),))
-    if len(lines) < 2:
-        return Gathered((), (f"{path}: the table has no atlases; its columns are image and labels.",))
-    header = [NAMES.get(name, name) for name in lines[0][1]]
-    for column, name in (("moving", "image"), ("moving_labels", "labels")):
-        if column not in header:
-            return Gathered((), (f"{path}: the table needs a column {name!r}; it has {', '.join(lines[0][1])}.",))
-    uneven = tuple(
-        f"{path}: line {number} has {len(cells)} cells, but the first line has {len(header)}."
-        for number, cells in lines[1:]
-        if len(cells) != len(header)
-    )
-    known = [
-        (f"{path}, line {number}", {**dict(zip(header, cells, strict=True)), "fixed": str(image.absolute())})
-        for number, cells in lines[1:]
-        if len(cells) == len(header)
+    found = read_renamed(path, ("image", "labels"), image)
+    if found.rows or found.problems:
+        return found
+    return Gathered((), (f"{path}: the table has no atlases; give a line for each.",))
+
+
+def read_renamed(path: Path, needed: Sequence[str], fixed: Path) -> Gathered:
+    """Rows of a table with the columns image, labels, mask and name, of which `needed` must be there.
+
+    Their moving image is that of the column image, and their fixed image is `fixed`.
+    """
+    cells = read_cells(path, needed)
+    lacking = tuple(lacking_columns(cells.header, needed, str(path))) if cells.header else ()
+    if lacking or not cells.header:
+        return Gathered((), (*cells.problems, *lacking))
+    header = [*(NAMES.get(name, name) for name in cells.header), "fixed"]
+    whole = str(fixed.absolute())
+    records = [
+        (place, {**{NAMES.get(name, name): text for name, text in each.items()}, "fixed": whole})
+        for place, each in cells.records
     ]
-    found = rows_of(known, [*header, "fixed"], path.parent, str(path))
-    return Gathered(found.rows, (*uneven, *found.problems))
+    found = rows_of(records, header, path.parent, str(path))
+    return Gathered(found.rows, (*cells.problems, *found.problems))
 
 
 def _records(source: Any, image: Path) -> Gathered:

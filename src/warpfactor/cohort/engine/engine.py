@@ -18,6 +18,10 @@ from warpfactor.cohort.memory import machine_bytes
 from warpfactor.errors import InputError, WarpfactorError
 
 MISSING = "Cohorts, templates and segmentation need Dask; install it with pip install 'warpfactor[cohort]'."
+DIED = (
+    "The workers that tried it died, most likely for want of memory; give them more with --memory-per-worker, or start "
+    "fewer."
+)
 NEEDED = ("dask", "distributed", "pandas")
 RESOURCE = "registration"  # of workers that have several threads, so that each does one job at a time
 # Workers hold nothing that could be written to disk to save memory; a limit that the user sets ends them.
@@ -28,6 +32,9 @@ CONFIG = {
     "distributed.worker.memory.terminate": 0.95,
     "distributed.scheduler.allowed-failures": 3,
     "distributed.scheduler.work-stealing": True,
+    "distributed.worker.profile.enabled": False,
+    # With it the C library asks the system for every large array anew: 16 % more time for a registration of 64³.
+    "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": None,
     "distributed.admin.tick.limit": "1 h",  # kernels keep a worker's event loop waiting; that is no reason to worry
 }
 _ANSWER_S, _FETCH_S = 5, 120  # within which a living scheduler answers, and results are fetched
@@ -36,7 +43,7 @@ _Job = TypeVar("_Job")
 
 @dataclass(frozen=True)
 class Crash:
-    """A job whose workers died.
+    """A job that Dask gave up, because several workers died that had it; it may only have waited there.
 
     Attributes:
         reason: as a sentence.
@@ -81,6 +88,8 @@ def engine_problems(settings: EngineSettings) -> Iterator[str]:
         yield "A job queue needs the number of jobs to start; give --workers COUNT."
     if settings.jobqueue is not None and settings.scheduler is not None:
         yield "Give either a scheduler or a job queue, not both."
+    elif settings.scheduler is not None and (settings.workers, settings.memory_per_worker) != (None, None):
+        yield "The workers of a running scheduler and their memory are chosen where they are started; leave them out."
     if settings.jobqueue_config is not None and not settings.jobqueue_config.is_file():
         yield f"{settings.jobqueue_config}: there is no such file of job queue settings."
     if settings.workers is not None and settings.workers < 1:
@@ -167,7 +176,7 @@ def _answers(address: str) -> bool:
     from distributed import Client
 
     try:
-        with _quiet(), Client(address, timeout=5, set_as_default=False):
+        with _quiet(), Client(address, timeout=_ANSWER_S, set_as_default=False):
             return True
     except (OSError, ValueError, TimeoutError):
         return False
@@ -270,10 +279,7 @@ def _result(future: Any) -> Any:
         return future.result(timeout=_FETCH_S)
     error = future.exception()
     if isinstance(error, KilledWorker):
-        return Crash(
-            "The workers that tried it died, most likely for want of memory; give them more with --memory-per-worker, "
-            "or start fewer."
-        )
+        return Crash(DIED)
     raise WorkerError(
         f"A worker cannot run jobs ({type(error).__name__}: {error}); install warpfactor[cohort] there in the same "
         "version as here."

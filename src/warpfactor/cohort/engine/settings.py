@@ -39,6 +39,11 @@ class EngineSettings:
         """The memory of a worker; None if there is no limit."""
         return None if self.memory_per_worker is None else parse_bytes(self.memory_per_worker)
 
+    @property
+    def local(self) -> bool:
+        """Whether the workers are processes of this machine that this process starts."""
+        return self.scheduler is None and self.jobqueue is None
+
     def count(self, need_bytes: int, free_bytes: int, jobs: int) -> int:
         """How many processes of this machine can work at once.
 

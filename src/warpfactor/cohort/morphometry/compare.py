@@ -15,6 +15,7 @@ from torch import Tensor
 
 from warpfactor import __version__
 from warpfactor.cohort.morphometry.design import (
+    NAME,
     Design,
     design_problems,
     make_design,
@@ -131,8 +132,10 @@ def compare(
     """
     how, place = settings or MorphometrySettings(), Path(results)
     place = place / SUBJECTS if (place / SUBJECTS).is_dir() else place
-    check_folder(output, force=force)
-    design = _checked(place, table, effect, tuple(covariates), how)
+    design, problems = _checked(place, table, effect, tuple(covariates), how)
+    problems += [*_mask_problems(mask), *_folder_problems(output, force=force)]
+    if design is None or problems:
+        raise CohortError(tuple(problems))
     grid = grid_from_dict(read_entries(place / design.names[0])["fixed"])
     mean = _mean_image(place, design.names, grid)
     inside = _inside(mean, mask)
@@ -158,27 +161,27 @@ def compare(
 
 def _checked(
     place: Path, table: Any, effect: str, covariates: tuple[str, ...], settings: MorphometrySettings
-) -> Design:
-    """The design of a table; CohortError with everything that is wrong with it, the results and the settings."""
+) -> tuple[Design | None, list[str]]:
+    """The design of a table, None if it is not one; and what is wrong with it, the results and the settings."""
     problems = [*settings.problems()]
     if importlib.util.find_spec("scipy") is None:
         problems.append(MISSING)
     try:
         records = read_records(table)
-        problems += design_problems(records, effect, covariates)
     except FileError as error:
-        raise CohortError((*problems, str(error))) from error
-    if problems:
-        raise CohortError(tuple(problems))
-    design = make_design(records, effect, covariates)
-    problems = [*matrix_problems(design), *_result_problems(place, design.names)]
-    if problems:
-        raise CohortError(tuple(problems))
-    return design
+        return None, [*problems, str(error)]
+    wrong = [*design_problems(records, effect, covariates)]
+    design = None if wrong else make_design(records, effect, covariates)
+    problems += wrong if design is None else matrix_problems(design)
+    names = dict.fromkeys(name for record in records if (name := record.get(NAME)))
+    return design, [*problems, *_result_problems(place, tuple(names))]
 
 
 def _result_problems(place: Path, names: Sequence[str]) -> Iterator[str]:
     """Which people have no result, none with a warp, or one on another grid than the first."""
+    if not place.is_dir():
+        yield f"{place}: there is no such folder of results."
+        return
     first: Grid | None = None
     for name in names:
         try:
@@ -192,6 +195,18 @@ def _result_problems(place: Path, names: Sequence[str]) -> Iterator[str]:
             yield f"{place / name}: the result has no warp; register with a recipe that has a deformable stage."
         elif not grid.same_space(first):
             yield f"{place / name}: was registered to another image than the first person; use one template for all."
+
+
+def _mask_problems(mask: str | Path | None) -> Iterator[str]:
+    if mask is not None and not Path(mask).exists():
+        yield f"{mask} does not exist."
+
+
+def _folder_problems(output: str | Path, *, force: bool) -> Iterator[str]:
+    try:
+        check_folder(output, force=force)
+    except FileError as error:
+        yield str(error)
 
 
 def _mean_image(place: Path, names: Sequence[str], grid: Grid) -> Image:

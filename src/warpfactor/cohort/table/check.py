@@ -24,18 +24,20 @@ def row_problems(rows: Sequence[CohortRow], recipe: str | Recipe, overrides: Map
 
     Args:
         rows: to check.
-        recipe, overrides: of rows that name none of their own.
+        recipe, overrides: of rows that name none of their own; they are checked even if there are no rows.
     """
     if not rows:
-        yield "The cohort has no rows; give a table with at least one line, or images."
+        yield from _settings(recipe, overrides)
     yield from _repeated(rows)
     found: dict[str, list[str]] = {}  # places by what is wrong there, so that a template is not blamed in every row
     for row in rows:
-        for problem in (*_files(row), *_dimensions(row), *_partners(row), *_settings(row, recipe, overrides)):
+        settings = _settings(row.recipe or recipe, {**overrides, **row.changes})
+        for problem in dict.fromkeys((*_files(row), *_dimensions(row), *_partners(row), *settings)):
             found.setdefault(problem, []).append(row.place)
     for problem, places in found.items():
-        more = "" if len(places) == 1 else f" and {len(places) - 1} more rows"
-        yield f"{places[0]}{more}: {problem}"
+        others = len(places) - 1
+        more = "" if others == 0 else f" and {others} more row{'s' * (others > 1)}"
+        yield problem if problem.startswith(places[0]) and not more else f"{places[0]}{more}: {problem}"
 
 
 def row_recipe(row: CohortRow, recipe: str | Recipe, overrides: Mapping[str, Any]) -> Recipe:
@@ -62,7 +64,7 @@ def _repeated(rows: Sequence[CohortRow]) -> Iterator[str]:
 def _files(row: CohortRow) -> Iterator[str]:
     for column, path in row.files():
         if not path.exists():
-            yield f"the file of {column}, {path}, does not exist."
+            yield f"{path} does not exist."
         elif column in IMAGES:
             try:
                 header_shape(path)
@@ -99,8 +101,8 @@ def _partners(row: CohortRow) -> Iterator[str]:
         yield f"there are {len(row.fixed)} fixed channels and {len(row.moving)} moving ones."
 
 
-def _settings(row: CohortRow, recipe: str | Recipe, overrides: Mapping[str, Any]) -> Iterator[str]:
+def _settings(recipe: str | Recipe, changes: Mapping[str, Any]) -> Iterator[str]:
     try:
-        row_recipe(row, recipe, overrides)
+        find_recipe(recipe).replace(changes)
     except WarpfactorError as error:
         yield str(error)

@@ -7,7 +7,8 @@ noted, so that a user sees all of them at once.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,32 +17,65 @@ from warpfactor.errors import FileError
 from warpfactor.io.tables import read_lines
 from warpfactor.recipebook.values import parse_value
 
+NEEDED = ("fixed", "moving")
 _SEPARATOR = ";"  # of several files in one cell
 
 
-def read_rows(path: Path) -> Gathered:
-    """The rows of a CSV or TSV file; its paths are relative to its folder."""
+@dataclass(frozen=True)
+class TableCells:
+    """The cells of a table file.
+
+    Attributes:
+        header: the names of the columns.
+        records: where each line stands, for messages, and its cells by column; lines of another length are left out.
+        problems: a sentence for each of those.
+    """
+
+    header: tuple[str, ...]
+    records: tuple[tuple[str, dict[str, str]], ...]
+    problems: tuple[str, ...]
+
+
+def read_cells(path: Path, needed: Sequence[str]) -> TableCells:
+    """The cells of a CSV or TSV file; `needed` are the columns that it must have at least, for messages."""
     try:
         lines = read_lines(path)
     except FileError as error:
-        return Gathered((), (str(error),))
+        return TableCells((), (), (str(error),))
     if not lines:
-        return Gathered(
-            (), (f"{path}: the table is empty; its first line must name the columns, at least fixed and moving.",)
+        wanted = " and ".join(needed)
+        return TableCells(
+            (), (), (f"{path}: the table is empty; its first line must name the columns, at least {wanted}.",)
         )
-    (_, header), *rows = lines
-    uneven = tuple(
+    (_, names), *rows = lines
+    header = tuple(names)
+    uneven = (
         f"{path}: line {number} has {len(cells)} cells, but the first line has {len(header)}."
         for number, cells in rows
         if len(cells) != len(header)
     )
-    known = [
+    even = (
         (f"{path}, line {number}", dict(zip(header, cells, strict=True)))
         for number, cells in rows
         if len(cells) == len(header)
-    ]
-    found = rows_of(known, header, path.parent, str(path))
-    return Gathered(found.rows, (*uneven, *found.problems))
+    )
+    return TableCells(header, tuple(even), tuple(uneven))
+
+
+def lacking_columns(header: Sequence[str], needed: Sequence[str], source: str) -> Iterator[str]:
+    """Which columns a table lacks, a sentence each."""
+    for name in needed:
+        if name not in header:
+            yield f"{source}: the table needs a column {name!r}; it has {', '.join(header)}."
+
+
+def read_rows(path: Path) -> Gathered:
+    """The rows of a CSV or TSV file; its paths are relative to its folder."""
+    cells = read_cells(path, NEEDED)
+    if not cells.header:
+        return Gathered((), cells.problems)
+    found = rows_of(cells.records, cells.header, path.parent, str(path))
+    return Gathered(found.rows, (*cells.problems, *found.problems))
 
 
 def rows_of_records(records: Iterable[Mapping[str, Any]]) -> Gathered:
@@ -67,7 +101,7 @@ def rows_of(
         return Gathered((), tuple(problems))
     rows = []
     for place, cells in records:
-        lacking = [column for column in ("fixed", "moving") if not cells.get(column)]
+        lacking = [column for column in NEEDED if not cells.get(column)]
         wrong = [text for text in _set_parts(cells.get("set", "")) if "=" not in text]
         problems += [f"{place}: there is no {column} image." for column in lacking]
         problems += [f"{place}: set {text!r} must be NAME=VALUE, several separated by semicolons." for text in wrong]
@@ -77,13 +111,12 @@ def rows_of(
 
 
 def _header_problems(header: Sequence[str], source: str) -> Iterable[str]:
-    strange = [name for name in header if name not in COLUMNS]
+    strange = [repr(name) for name in header if name not in COLUMNS]
     if strange:
-        yield f"{source}: unknown column {strange[0]!r}; the known columns are {', '.join(COLUMNS)}."
-        return
-    for column in ("fixed", "moving"):
-        if header and column not in header:
-            yield f"{source}: the table needs a column {column!r}; it has {', '.join(header)}."
+        known = ", ".join(COLUMNS)
+        yield f"{source}: unknown column{'s' * (len(strange) > 1)} {', '.join(strange)}; the known columns are {known}."
+    if header:
+        yield from lacking_columns(header, NEEDED, source)
     if len(set(header)) != len(header):
         yield f"{source}: a column name appears twice."
 

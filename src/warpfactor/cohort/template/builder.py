@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from warpfactor.cohort.engine.engine import Engine, engine_problems, open_engine
+from warpfactor.cohort.engine.engine import Engine, open_engine
 from warpfactor.cohort.engine.settings import EngineSettings
 from warpfactor.cohort.events import CohortWatcher
 from warpfactor.cohort.job import DONE, JobOptions, RowJob
 from warpfactor.cohort.rows import make_jobs, needed_bytes, plan_jobs, run_jobs
 from warpfactor.cohort.store import Store
-from warpfactor.cohort.study import conclude, folder_problems, refuse
+from warpfactor.cohort.study import conclude, refuse, run_problems
 from warpfactor.cohort.table.check import row_problems, row_recipe
 from warpfactor.cohort.table.row import CohortRow
 from warpfactor.cohort.table.template import Template
@@ -110,7 +110,7 @@ def build(  # noqa: PLR0913 - the entry point takes every choice; all but two ha
     """
     how, place, jobs = settings or TemplateSettings(), engine or EngineSettings(), options or JobOptions()
     patterns = Template((), moving_mask=masks, moving_labels=labels, moving_channels=tuple(channels))
-    rows = _checked(images, patterns, Path(output), how, recipe, overrides or {}, place)
+    rows = _checked(images, patterns, Path(output), how, recipe, overrides or {}, jobs, place)
     first = make_jobs(rows, Path(output), recipe, overrides or {}, jobs)
     with open_engine(place, need_bytes=needed_bytes(first), jobs=len(rows)) as opened:
         builder = _Builder(rows, Path(output), how, recipe, dict(overrides or {}), jobs, opened, watch, probabilities)
@@ -124,16 +124,16 @@ def _checked(
     settings: TemplateSettings,
     recipe: str | Recipe,
     overrides: Mapping[str, Any],
+    options: JobOptions,
     engine: EngineSettings,
 ) -> tuple[CohortRow, ...]:
     found = gather_people(images, patterns)
     problems = [*found.problems, *settings.problems()]
-    if found.rows:
-        problems += row_problems(found.rows, recipe, overrides)
-        problems += dimension_problems(found.rows, settings.start)
+    problems += row_problems(found.rows, recipe, overrides)
+    problems += dimension_problems(found.rows, settings.start)
     if not problems and not all(row_recipe(row, recipe, overrides).linear for row in found.rows):
         problems.append("A template needs a recipe with a linear stage, to begin with everybody in one place.")
-    refuse([*problems, *engine_problems(engine), *folder_problems(output)])
+    refuse([*problems, *run_problems(found.rows, output, options, engine)])
     return in_order(found.rows)
 
 

@@ -7,15 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from warpfactor.cohort.atlas.table import NAMES
+from warpfactor.cohort.atlas.table import NAMES, read_renamed
 from warpfactor.cohort.identity import identify
 from warpfactor.cohort.table.check import known_shape
 from warpfactor.cohort.table.gather import TABLES, gather
 from warpfactor.cohort.table.row import CohortRow, Gathered
-from warpfactor.cohort.table.tables import rows_of
 from warpfactor.cohort.table.template import Template, rows_of_images
-from warpfactor.errors import FileError
-from warpfactor.io.tables import read_lines
 
 FEWEST = 2
 
@@ -30,11 +27,12 @@ def gather_people(source: Any, patterns: Template | None = None) -> Gathered:
     """
     given: list[Any] = [source] if isinstance(source, (str, Path)) else list(source)
     if len(given) == 1 and isinstance(given[0], (str, Path)) and str(given[0]).lower().endswith(TABLES):
-        return _few(_read(Path(given[0])))
+        path = Path(given[0])
+        return _few(_to_themselves(read_renamed(path, ("image",), path)))
     if given and all(isinstance(each, (str, Path)) for each in given):
         nobody = replace(patterns or Template(()), image=())
         found = rows_of_images(given, nobody)
-        return _few(Gathered(tuple(replace(row, fixed=row.moving) for row in found.rows), found.problems))
+        return _few(_to_themselves(found))
     if given and all(hasattr(each, "items") for each in given):
         renamed = [{NAMES.get(key, key): value for key, value in each.items()} for each in given]
         return _few(gather([{**each, "fixed": each.get("moving")} for each in renamed]))
@@ -56,24 +54,11 @@ def in_order(rows: Sequence[CohortRow]) -> tuple[CohortRow, ...]:
     return tuple(sorted(rows, key=lambda row: (contents[row.name], row.name)))
 
 
+def _to_themselves(found: Gathered) -> Gathered:
+    return Gathered(tuple(replace(row, fixed=row.moving) for row in found.rows), found.problems)
+
+
 def _few(found: Gathered) -> Gathered:
     if found.problems or len(found.rows) >= FEWEST:
         return found
     return Gathered(found.rows, (f"A template needs at least {FEWEST} images; there is {len(found.rows)}.",))
-
-
-def _read(path: Path) -> Gathered:
-    try:
-        lines = read_lines(path)
-    except FileError as error:
-        return Gathered((), (str(error),))
-    header = [NAMES.get(name, name) for name in lines[0][1]] if lines else []
-    if "moving" not in header:
-        return Gathered((), (f"{path}: the table needs a column 'image'.",))
-    records = [(f"{path}, line {number}", dict(zip(header, cells, strict=False))) for number, cells in lines[1:]]
-    return rows_of(
-        [(place, {**cells, "fixed": cells.get("moving", "")}) for place, cells in records],
-        [*header, "fixed"],
-        path.parent,
-        str(path),
-    )

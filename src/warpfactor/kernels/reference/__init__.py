@@ -3,6 +3,7 @@
 Volumes are (D, H, W) in array order (z, y, x); displacements are (3, D, H, W), in voxels. 2-D images have D = 1.
 """
 
+from warpfactor.kernels.reference.decide import decide
 from warpfactor.kernels.reference.descent import adam, descend, norms, tile
 from warpfactor.kernels.reference.distortion import distortion
 from warpfactor.kernels.reference.field import compose, invert, jacobian_determinant, resize, round_trip, take
@@ -22,6 +23,7 @@ __all__ = [
     "affine_gradient",
     "affine_moments",
     "compose",
+    "decide",
     "descend",
     "distortion",
     "invert",

@@ -17,6 +17,7 @@ from warpfactor.kernels.reference.smooth import central_difference
 Matrix = Sequence[Sequence[float]]
 
 FIXED_POINT = 2  # iterations of `invert` before it changes to Newton's method
+PART = 1 << 18  # voxels of which points are computed at once; about 200 bytes each
 SINGULAR = 1e-3  # determinant below which Newton's method is not used
 
 
@@ -31,14 +32,16 @@ def compose(warp: Tensor, step: Tensor, *, scale: float = 1.0, out: Tensor | Non
         out: Where to write the result; may be `step` itself.
     """
     out = torch.empty_like(step) if out is None else out
-    scaled = scale * step
-    return out.copy_(scaled + _displaced(warp, scaled))
+    for part in parts_of(step.shape[1:]):
+        scaled = scale * step[(slice(None), *part)]
+        out[(slice(None), *part)] = scaled + _displaced(warp, scaled, part)
+    return out
 
 
 @torch.no_grad()
 def take(field: Tensor, other: Tensor, flag: Tensor) -> None:
-    """Overwrite the field with the other one if the flag, a bool without axes, is set."""
-    field.copy_(torch.where(flag, other, field))
+    """Overwrite the field with the other one if the flag, without axes, is not zero."""
+    field.copy_(torch.where(flag != 0, other, field))
 
 
 @torch.no_grad()
@@ -154,7 +157,23 @@ def _newton_direction(displacement: Tensor, inverse: Tensor, gap: Tensor) -> Ten
     return direction.T.reshape(gap.shape).to(gap.dtype)
 
 
-def _displaced(field: Tensor, displacement: Tensor) -> Tensor:
-    """field(x + displacement(x)), by linear interpolation; beyond the border the edge value holds."""
-    indices = voxel_indices(displacement.shape[1:], displacement.device)
+def _displaced(field: Tensor, displacement: Tensor, part: tuple[slice, ...] | None = None) -> Tensor:
+    """field(x + displacement(x)), by linear interpolation; beyond the border the edge value holds.
+
+    Args:
+        part: the planes and rows of the field that the displacement is for; None for all.
+    """
+    indices = voxel_indices(field.shape[1:], displacement.device)
+    if part is not None:
+        (z, y, x), (planes, rows) = indices, part
+        indices = [z[planes], y[:, rows], x]
     return interpolate(field, [index + u for index, u in zip(indices, displacement, strict=True)])
+
+
+def parts_of(shape: Sequence[int]) -> list[tuple[slice, slice]]:
+    """Planes of a volume (D, H, W), or rows of a single plane: what is computed of a part takes little room."""
+    depth, height, width = shape
+    length, across = (depth, height * width) if depth > 1 else (height, width)
+    size = max(1, PART // across)
+    cuts = [slice(first, min(first + size, length)) for first in range(0, length, size)]
+    return [(cut, slice(None)) if depth > 1 else (slice(None), cut) for cut in cuts]

@@ -22,6 +22,7 @@ import sys
 
 from warpfactor.kernels.held import Unwaited
 from warpfactor.kernels.reference import percentiles, sample_labels
+from warpfactor.kernels.triton.decide import decide
 from warpfactor.kernels.triton.descent import adam, descend, norms
 from warpfactor.kernels.triton.distortion import distortion
 from warpfactor.kernels.triton.field import compose, jacobian_determinant, resize, round_trip, take
@@ -45,6 +46,7 @@ __all__ = [
     "affine_gradient",
     "affine_moments",
     "compose",
+    "decide",
     "descend",
     "distortion",
     "invert",

@@ -13,7 +13,7 @@ from warpfactor.kernels.triton.mind import channel_difference
 from warpfactor.kernels.triton.mind_channels import distance_channels, distance_sums, point_distance
 from warpfactor.kernels.triton.mse import squared_difference
 from warpfactor.kernels.triton.sample import sample_points, sample_slopes
-from warpfactor.kernels.triton.smooth import filter_axis
+from warpfactor.kernels.triton.smooth import filter_axis, share_taps
 from warpfactor.kernels.triton.statistics import tally_values
 from warpfactor.kernels.triton.tables import sum_tables
 from warpfactor.kernels.triton.tile import tile_step
@@ -39,6 +39,7 @@ KERNELS: tuple[Kernel, ...] = (
     tile_step,
     adam_step,
     filter_axis,
+    share_taps,
     compose_fields,
     taken,
     resize_image,

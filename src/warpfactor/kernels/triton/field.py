@@ -64,9 +64,9 @@ def compose_fields(warp, step, out, numbers, nz, ny, nx, BLOCK: tl.constexpr):
     store_vector(out, voxels, i, sz + vz, sy + vy, sx + vx, use)
 
 
-@declared("2 *fp32 *u8 i32", {"usual": {"BLOCK": 1024}}, reads={"other": 12}, writes={"field": 12})
+@declared("2 *fp32 *fp64 i32", {"usual": {"BLOCK": 1024}}, reads={"other": 12}, writes={"field": 12})
 def taken(field, other, flag, number, BLOCK: tl.constexpr):
-    """field = other if the flag is set."""
+    """field = other if the flag is not zero."""
     pair = tl.program_id(1)
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     use = (i < number) & (tl.load(flag + pair + 0 * i).to(tl.int32) != 0)

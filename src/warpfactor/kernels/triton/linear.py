@@ -122,7 +122,7 @@ def affine_moments(
     if not takes_images(fixed, moving):
         return reference.affine_moments(fixed, moving, matrix, fixed_mask=fixed_mask, moving_mask=moving_mask)
     fixed, moving, device = plain(fixed), plain(moving), fixed.device
-    width = VOXELS if device.type != "cpu" else 4096
+    width = min(block(device, fixed.numel(), VOXELS), 4096)
     programs, blocks = programs_for(device, fixed.numel(), width)
     tables = torch.empty((programs, VALUES * VALUES), dtype=torch.float64, device=device)
     image_products.launch(
@@ -153,7 +153,7 @@ def affine_gradient(gradient: Tensor) -> tuple[Tensor, Tensor]:
     if not takes(gradient):
         return reference.affine_gradient(gradient)
     device, shape = gradient.device, gradient.shape[1:]
-    width = VOXELS if device.type != "cpu" else block(device, shape.numel())
+    width = min(block(device, shape.numel(), VOXELS), 4096)
     programs, blocks = programs_for(device, shape.numel(), width)
     tables = torch.empty((programs, VALUES * VALUES), dtype=torch.float64, device=device)
     gradient_products.launch((programs,), plain(gradient), tables, blocks, *shape, BLOCK=width)

@@ -225,7 +225,7 @@ def mi(
     size = max(16, triton.next_power_of_2(bins))
     ends = Each((*picked(fixed_range, n), *picked(moving_range, n)) for n in range(pairs))
     ranges = pair_numbers(device, pairs, ends)
-    width = VOXELS[size] if device.type != "cpu" else 4096
+    width = min(block(device, problem.voxels, VOXELS[size]), 4096)
     programs, blocks = programs_for(device, problem.voxels, width)
     tables = torch.empty((pairs, programs, size * size + 1), dtype=torch.float64, device=device)
     pointers, shapes, options = problem.pointers, problem.shapes, {**problem.flags, "BINS": size}

@@ -12,11 +12,12 @@ import triton.language as tl
 from torch import Tensor
 
 from warpfactor.kernels import reference
+from warpfactor.kernels.held import doubles_on
 from warpfactor.kernels.pairs import Each, paired
-from warpfactor.kernels.taps import gaussian_kernel, gaussian_kernels
+from warpfactor.kernels.taps import gaussian_kernel, gaussian_radius
 from warpfactor.kernels.triton import slabs
 from warpfactor.kernels.triton.kernel import declared
-from warpfactor.kernels.triton.launch import block, numbers_on, takes_pairs
+from warpfactor.kernels.triton.launch import block, numbers_on, plain, takes_pairs
 from warpfactor.kernels.triton.points import voxel
 
 MEAN = "mean"  # a boundary beside "nearest" and "zero": the mean is over the voxels that exist
@@ -92,6 +93,23 @@ def filter_axis(
     tl.store(place, total.to(target.dtype.element_ty), mask=use)
 
 
+@declared("2 *fp64 *fp32 i32", {"usual": {"WIDTH": 16}}, warps=1)
+def share_taps(sigmas, shares, taps, radius, WIDTH: tl.constexpr):
+    """Weights of a Gaussian of sigma sqrt(share), as in `kernels/taps.py`, for an axis and a pair.
+
+    Behind the sigmas is the distance at which the weights end, in units of them.
+    """
+    pair, place = tl.program_id(1), tl.program_id(0) * tl.num_programs(1) + tl.program_id(1)
+    s = tl.load(sigmas + place) * tl.sqrt(tl.load(shares + pair))
+    k = tl.arange(0, WIDTH) - radius
+    truncate = tl.load(sigmas + tl.num_programs(0) * tl.num_programs(1))
+    last = tl.maximum(tl.ceil(truncate * s - 0.5), 1.0)
+    unit = 1.4142135623730951 * s + 0.0 * k  # a share of 0 leaves the weight in the middle
+    weight = tl.erf((k + 0.5) / unit) - tl.erf((k - 0.5) / unit)
+    weight = tl.where((k <= last) & (k >= -last), weight, 0.0) / (2.0 * tl.erf((last + 0.5) / unit))
+    tl.store(taps + place * (2 * radius + 1) + k + radius, weight.to(tl.float32), mask=k <= radius)
+
+
 @dataclass(frozen=True)
 class AxisPass:
     """A filter along one axis; one tap, of radius 0, copies."""
@@ -134,8 +152,18 @@ def smooth_share(
     field: Tensor, sigma: Sequence[Any], share: Tensor, *, boundary: Any = "nearest", truncate: float = 3.0
 ) -> Tensor:
     """See DeviceOps."""
-    lines = gaussian_kernels(sigma, share, truncate)
-    return _filtered(field, {axis: lines[axis].float() for axis in _axes(field, sigma)}, boundary)
+    axes, pairs = _axes(field, sigma), len(field)
+    if not axes:
+        return field
+    each = [sigma[axis] if isinstance(sigma[axis], Each) else (sigma[axis],) * pairs for axis in axes]
+    radii = [max(gaussian_radius(own, truncate) for own in every) for every in each]
+    taps = torch.empty((len(axes), pairs, 2 * max(radii) + 1), dtype=torch.float32, device=field.device)
+    sigmas = doubles_on(field.device, (*(float(own) for every in each for own in every), truncate))
+    width = triton.next_power_of_2(taps.shape[-1])
+    share_taps.launch((len(axes), pairs), sigmas, plain(share), taps, max(radii), WIDTH=width)
+    inner = (slice(max(radii) - r, max(radii) + r + 1) for r in radii)
+    lines = {axis: plain(line[:, own]) for axis, line, own in zip(axes, taps, inner, strict=True)}
+    return _filtered(field, lines, boundary)
 
 
 def _axes(field: Tensor, sigma: Sequence[Any]) -> list[int]:

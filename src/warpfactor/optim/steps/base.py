@@ -50,6 +50,11 @@ class Step(Protocol):
         """Whether the damping has any part in the step; if not, a rejected step would only be repeated."""
         ...
 
+    @property
+    def reach(self) -> int:
+        """How many voxels around one its step depends on."""
+        ...
+
     def bind(self, metric: Term, units: Units) -> Term:
         """The metric that this step needs at a level; InputError if it cannot work with the one given."""
         ...
@@ -78,6 +83,11 @@ class Step(Protocol):
 
 class Stateless:
     """What steps without a state and without wishes have in common."""
+
+    @property
+    def reach(self) -> int:
+        """Nothing but the gradient of the voxel itself."""
+        return 0
 
     def bind(self, metric: Term, units: Units) -> Term:
         return metric

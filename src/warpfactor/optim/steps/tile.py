@@ -29,6 +29,10 @@ class Tile(Stateless):
     def damped(self) -> bool:
         return True
 
+    @property
+    def reach(self) -> int:
+        return self.tile_size // 2
+
     def step(self, gradient: Tensor, state: Any, *, damping: float, residual: float, units: Units, ops: Ops) -> Taken:
         size = tuple(self.tile_size if n > 1 else 1 for n in gradient.shape[-3:])
         return Taken(*ops.tile(gradient, size=size, damping=damping, weights=units.weights, residual=residual))
