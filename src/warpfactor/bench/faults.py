@@ -190,7 +190,7 @@ def _alike(path: Path, other: Path) -> bool:
     if not other.is_file():
         return False
     if path.name == RESULT:
-        return _lasting(json.loads(path.read_bytes())) == _lasting(json.loads(other.read_bytes()))
+        return bool(_lasting(json.loads(path.read_bytes())) == _lasting(json.loads(other.read_bytes())))
     return path.read_bytes() == other.read_bytes()
 
 
