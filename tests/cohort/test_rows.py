@@ -149,10 +149,16 @@ def test_what_else_cannot_be_a_cohort(people, tmp_path):
 
 def test_choices_that_no_row_could_be_run_with_are_told_before_any_row_fails(people, tmp_path):
     options = wf.cohort.JobOptions(device="gpu", landmarks_weight=-1.0)
-    images, template = str(people / "x*.nii.gz"), people / "template.nii.gz"
+    images, template = str(people / "x*.nii.gz"), people / "gone.nii.gz"
     told = problems(images, tmp_path / "out", template=template, recipe="brian", options=options)
-    assert len(told) == 4
-    for text in ("no file matches", "Unknown recipe 'brian'", "Device 'gpu' is unknown", "weight -1"):
+    assert len(told) == 5
+    for text in (
+        "no file matches",
+        "gone.nii.gz does not exist",
+        "Unknown recipe 'brian'",
+        "Device 'gpu' is unknown",
+        "weight -1",
+    ):
         assert any(text in problem for problem in told), text
     told = problems(people / "table.csv", tmp_path / "out", options=wf.cohort.JobOptions(backend="cud"))
     assert len(told) == 1 and "Unknown backend 'cud'" in told[0]
@@ -164,7 +170,9 @@ def test_devices_of_other_machines_are_not_looked_for_here():
     assert "cannot be used here" in next(option_problems(card, here=True))
 
 
-def test_engines_that_cannot_be(people, tmp_path):
+def test_engines_that_cannot_be(people, tmp_path, monkeypatch):
+    monkeypatch.setattr(dask_engine, "_ANSWER_S", 0.2)
+
     def said(**settings):
         return problems(people / "table.csv", tmp_path / "out", engine=EngineSettings(**settings))[0]
 

@@ -158,7 +158,7 @@ def iterations() -> dict[str, dict[str, Any]]:
     return found
 
 
-LEVEL = (8, 10, 9)
+LEVEL = (10, 11, 12)
 MATRIX = torch.eye(3, 4, dtype=torch.float64)
 
 
@@ -186,7 +186,7 @@ UNWAITED = {  # settings, whether the level is the finest, and its iterations
 }
 TOGETHER = {
     "looked at before": (replace(_DEFAULT, damping=_EAGER, step=1.5), True, 3),
-    "mi": (replace(_DEFAULT, metric=MI(), agreement=0.0), True, 2),
+    "mi": (replace(_DEFAULT, metric=MI(), agreement=0.0), True, 1),
 }
 SMALL = (1, 16, 17)
 
@@ -206,6 +206,7 @@ def unwaited() -> dict[str, dict[str, Any]]:
             "turns": len(seen.turns),
             "kinds": sum(turn not in seen.turns[:number] for number, turn in enumerate(seen.turns)),
             "reads": seen.reads,
+            "made": sum(n for k, n in enumerate(seen.made) if seen.turns[k] in seen.turns[:k]),
         }
     return found
 
@@ -287,18 +288,23 @@ def _both(scenes: tuple[Scene, Scene], *case: Any) -> list[tuple[Any, ...]]:
 
 
 class Turns:
-    """The launches of every turn with their numbers, and how often anybody but the interpreter reads a tensor."""
+    """The launches of every turn with their numbers, and how often anybody but the interpreter reads or makes a tensor.
+
+    What is made of Python's numbers is copied to a device, which cannot be recorded; the first turn may.
+    """
 
     READS = ("tolist", "item", "cpu", "numpy", "__bool__", "__float__", "__int__", "__index__")
 
     def __init__(self) -> None:
         self.turns: list[list[Any]] = []
         self.within, self.reads = False, 0
+        self.made: list[int] = []
 
     def __enter__(self) -> "Turns":
-        self.kept = [(Kernel, "launch"), (_Turns, "_turn"), *((torch.Tensor, name) for name in self.READS)]
+        others = [(Kernel, "launch"), (_Turns, "_turn"), (torch, "tensor")]
+        self.kept: list[tuple[Any, str]] = [*others, *((torch.Tensor, name) for name in self.READS)]
         self.originals = [getattr(owner, name) for owner, name in self.kept]
-        launch, turn, *reads = self.originals
+        launch, turn, make, *reads = self.originals
 
         def launched(kernel: Kernel, grid: Any, *arguments: Any, **constants: Any) -> None:
             if self.within:
@@ -308,9 +314,15 @@ class Turns:
 
         def turned(turns: _Turns, **options: Any) -> None:
             self.turns.append([])
+            self.made.append(0)
             self.within = True
             turn(turns, **options)
             self.within = False
+
+        def made(*arguments: Any, **options: Any) -> Any:
+            if self.within and not sys._getframe(1).f_globals["__name__"].startswith("triton."):
+                self.made[-1] += 1
+            return make(*arguments, **options)
 
         def read(original: Any) -> Any:
             def counted(tensor: torch.Tensor, *arguments: Any) -> Any:
@@ -322,7 +334,7 @@ class Turns:
 
             return counted
 
-        for (owner, name), new in zip(self.kept, [launched, turned, *map(read, reads)], strict=True):
+        for (owner, name), new in zip(self.kept, [launched, turned, made, *map(read, reads)], strict=True):
             setattr(owner, name, new)
         return self
 

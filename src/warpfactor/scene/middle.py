@@ -12,6 +12,7 @@ from torch import Tensor
 from warpfactor.geometry.grid import Grid, Matrix, Points, apply_matrix
 from warpfactor.geometry.halfway import middle_grid, moved_grid, square_root
 from warpfactor.geometry.resample import VoxelMap
+from warpfactor.kernels.buffers import give_back_memory
 from warpfactor.kernels.ops import Ops
 from warpfactor.scene.scene import Scene
 
@@ -95,6 +96,21 @@ class Middle:
         still = torch.zeros((3, *grid.shape), device=field.device)
         return self._carried_back(_sampled(field, _Places.of(matrix, still, self.grid), ops), matrix)
 
+    def brought(self, field: Tensor, grid: Grid, matrix: Tensor, ops: Ops) -> Tensor:
+        """(3, *self.grid.shape): a displacement of another grid as the middle sees it, in its voxels, to third order.
+
+        Args:
+            matrix: (3, 4), voxels of the middle to those of the other grid; see matrices_to.
+        """
+        still = torch.zeros((3, *self.grid.shape), device=field.device)
+        linear = matrix[:, :3].numpy().copy()
+        if grid.shape[0] == 1 and self.grid.shape[0] == 1:
+            linear[0, 0] = 1.0
+        back = torch.from_numpy(np.linalg.inv(linear)).to(still)
+        seen = _sampled(field, _Places.of(matrix, still, grid), ops)
+        give_back_memory()
+        return torch.einsum("ab,bzyx->azyx", back, seen).contiguous()
+
     def whole_way(self, grid: Grid, back: Tensor, along: Tensor, ops: Ops) -> Tensor:
         """(3, *grid.shape): where voxels of a fixed grid get against one displacement of the middle, along another.
 
@@ -113,9 +129,12 @@ class Middle:
         for axis in range(3):
             total[axis] = ops.sample(inverse[axis], places.away, _STILL)
         del inverse
+        give_back_memory()
         for _ in range(REFINEMENTS):
             error = _sampled(back, _Places.of(matrix, total, self.grid), ops).add_(total)
             total.sub_(error, alpha=RELAXED)
+            del error
+            give_back_memory()
         total += _sampled(along, _Places.of(matrix, total, self.grid), ops)
         return self._carried_back(total, matrix)
 

@@ -29,6 +29,7 @@ POINTS = 48  # of the lattice along an image's longest axis: every 4 mm of a hea
 CLOSED = 1  # steps: furrows of an object no wider than two of them belong to it
 DEEP = 2  # steps from the surface: shapes differ by less once an affine is found
 LEAST = 0.02  # of an object's inside; ordinary pairs have at most 0.004, brains that lost a sixth 0.05 and more
+FEWEST = 8  # points: fewer are holes in tissue so thin that hardly a point lies deep in it
 GROWN = 4  # steps: over the other object's surface, and what an affine leaves
 SMALLER = 0.8  # of the other object's volume
 BORDER = 0.15  # of the border at least has the background value, or there is none
@@ -226,8 +227,9 @@ def _gap(seen: _Seen, other: _Seen, through: Matrix) -> Gap | None:
     size = torch.tensor(other.side.grid.shape, device=empty.device)
     there = ((index >= -0.5) & (index <= size - 0.5)).all(-1) & other.lattice.look_up(other.inside, index)
     lost = there & empty
-    share = float(lost.sum()) / max(1.0, float(there.sum()))
-    return Gap(seen.name, share, _grown(seen, lost, empty)) if share > LEAST else None
+    count = float(lost.sum())
+    share = count / max(1.0, float(there.sum()))
+    return Gap(seen.name, share, _grown(seen, lost, empty)) if share > LEAST and count >= FEWEST else None
 
 
 def _grown(seen: _Seen, lost: Tensor, empty: Tensor) -> Tensor:

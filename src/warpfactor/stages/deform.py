@@ -55,7 +55,7 @@ class _Method(NamedTuple):
 
 _METHODS = {
     "greedy": _Method(_greedy, _fixed_grid, alike=False, voxel_bytes=50),
-    "symmetric": _Method(_between(run_symmetric), middle_grid, alike=True, voxel_bytes=100),
+    "symmetric": _Method(_between(run_symmetric), middle_grid, alike=True, voxel_bytes=120),
     "velocity": _Method(_between(run_velocity), middle_grid, alike=True, voxel_bytes=145),
 }
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from torch import Tensor
 
@@ -44,6 +44,20 @@ class Iteration:
     step_vox: float = 0.0
 
 
+class Stride(NamedTuple):
+    """A step that is not taken yet.
+
+    Attributes:
+        scale: what to multiply it by.
+        length: of the longest one then, in voxels of the finest axis.
+        decrease: of the summed cost, as the linear model predicts it.
+    """
+
+    scale: float
+    length: float
+    decrease: float
+
+
 @dataclass
 class Carried:
     """What goes from level to level besides the warp.
@@ -58,7 +72,7 @@ class Carried:
 
 
 @dataclass
-class _Walk:
+class Walk:
     """Where a level is.
 
     Attributes:
@@ -186,11 +200,11 @@ class LevelSolver:
         carried.damping = walk.state.damping
         return walk.warp, ending or Ending.LIMIT
 
-    def _begin(self, warp: Tensor, carried: Carried) -> _Walk:
+    def _begin(self, warp: Tensor, carried: Carried) -> Walk:
         rule, damped = self.settings.damping, self.settings.optimizer.damped
         state = self._first_damping(carried)
         copy = field_like(warp) if damped and rule.copies(finest=self.level.finest) else None
-        return _Walk(warp, warp, field_like(warp), copy, state, judged=not damped)
+        return Walk(warp, warp, field_like(warp), copy, state, judged=not damped)
 
     def _first_damping(self, carried: Carried) -> DampingState:
         rule = self.settings.damping
@@ -205,7 +219,7 @@ class LevelSolver:
         squares, lengths, _ = map(float, self.ops.norms(force, self.units.weights))
         self.damping_unit = (squares / lengths) ** 2 if lengths > 0 else 1.0
 
-    def _iterate(self, walk: _Walk, number: int, state: Any, *, final: bool) -> Ending | None:
+    def _iterate(self, walk: Walk, number: int, state: Any, *, final: bool) -> Ending | None:
         """One iteration; how the level ended if it did."""
         point = self._arrive(walk, number)
         if point is None:
@@ -223,7 +237,7 @@ class LevelSolver:
         walk.go()
         return None
 
-    def _arrive(self, walk: _Walk, number: int) -> Linearization | None:
+    def _arrive(self, walk: Walk, number: int) -> Linearization | None:
         """Linearize and judge the step that led here; if it is rejected, go back and linearize there.
 
         None if the level has stalled.
@@ -244,7 +258,7 @@ class LevelSolver:
         walk.best = walk.warp
         return point
 
-    def _look(self, walk: _Walk, number: int, state: Any, *, final: bool) -> None:
+    def _look(self, walk: Walk, number: int, state: Any, *, final: bool) -> None:
         """If the rule wants to, judge the step before it is taken, and try shorter ones until one is accepted.
 
         All of them were rejected if the walk's state has stalled.
@@ -262,7 +276,7 @@ class LevelSolver:
                 return
             self._step(walk, self._linearize(walk), number, state)
 
-    def _judge_last(self, walk: _Walk, number: int) -> None:
+    def _judge_last(self, walk: Walk, number: int) -> None:
         """Undo the last step of the level if it raised the cost."""
         if walk.previous is None or not walk.costs:
             return
@@ -273,17 +287,28 @@ class LevelSolver:
             walk.back()
             walk.state = after
 
-    def _linearize(self, walk: _Walk) -> Linearization:
+    def _linearize(self, walk: Walk) -> Linearization:
         point = self.cost.linearize(walk.warp, self.matrix, walk.other)
         checked(point)
         return point
 
-    def _step(self, walk: _Walk, point: Linearization, number: int, state: Any) -> None:
+    def _step(self, walk: Walk, point: Linearization, number: int, state: Any) -> None:
         """Turn the gradient in `walk.other` into the next warp, in place."""
-        force, damping = self._force(walk.other), walk.state.damping
+        damping = walk.state.damping
+        stride = self._stride(self._force(walk.other), point, damping, state, first=number == 0)
+        self._advance(walk.warp, walk.other, stride.scale, self._share(stride.length))
+        self._report(Iteration(number, point, damping, step_vox=stride.length))
+        walk.state = replace(walk.state, predicted=stride.decrease / point.count)
+
+    def _stride(self, force: Tensor, point: Linearization, damping: float, state: Any, *, first: bool) -> Stride:
+        """Overwrite the force with the step that it leads to.
+
+        Args:
+            first: whether it is the first one of the level.
+        """
         settings, ops, units = self.settings, self.ops, self.units
         self._smooth(force, self.widened * settings.sigma_grad, self.tail)
-        if number == 0 and settings.damping.relative:
+        if first and settings.damping.relative:
             self._measure_damping(force)
         taken = settings.optimizer.step(
             force, state, damping=damping * self.damping_unit, residual=point.residual, units=units, ops=ops
@@ -291,11 +316,11 @@ class LevelSolver:
         if not math.isfinite(taken.longest + taken.decrease):
             raise InputError(NO_GRADIENT)
         scale = settings.optimizer.scale(settings.step * units.length, taken.longest)
-        length = scale * taken.longest / units.length
-        share = 1.0 if settings.smoothing == "full" else min(1.0, length / settings.step)
-        self._advance(walk.warp, walk.other, scale, share)
-        self._report(Iteration(number, point, damping, step_vox=length))
-        walk.state = replace(walk.state, predicted=scale * taken.decrease / point.count)
+        return Stride(scale, scale * taken.longest / units.length, scale * taken.decrease)
+
+    def _share(self, length: float) -> float:
+        """Share of the smoothing of the warp that goes with a step of this length in voxels."""
+        return 1.0 if self.settings.smoothing == "full" else min(1.0, length / self.settings.step)
 
     def _advance(self, warp: Tensor, other: Tensor, scale: float, share: float) -> None:
         """Overwrite the step in `other` with the next warp.
@@ -319,8 +344,7 @@ class LevelSolver:
         """
         settings = self.settings
         if number == 0 and settings.reach > 1:
-            near, far = self._halves(force, 1.0), self._halves(force, FAR)
-            self._follow(correlation_length(near, far, sum(n > 1 for n in force.shape[1:])))
+            self._follow(self._length(force))
             give_back_memory()  # of the blocks; the field that the first step makes would otherwise come on top
         if self.broad:
             return False
@@ -329,6 +353,11 @@ class LevelSolver:
         found = self._halves(force, self.widened / settings.smoothness).correlation
         give_back_memory()
         return found >= settings.agreement
+
+    def _length(self, force: Tensor) -> float:
+        """Correlation length of a force, in units of the gradient's Gaussian."""
+        near, far = self._halves(force, 1.0), self._halves(force, FAR)
+        return correlation_length(near, far, sum(n > 1 for n in self.grid.shape))
 
     def _follow(self, length: float) -> None:
         """Smooth as wide as the correlation length of the force, and with a heavier tail where it is long."""
@@ -351,17 +380,21 @@ class LevelSolver:
         volume[..., slice(*self.own), :, :].clamp_(min=LEAST_VOLUME).log_()
         return volume
 
-    def _even_out(self, log_volume: Tensor, step: Tensor, rate: float) -> None:
+    def _even_out(self, log_volume: Tensor, step: Tensor, rate: Any) -> None:
         """Add rate * grad(smoothed log J) to the step: composed with it, the log Jacobian of the warp diffuses."""
         single = log_volume.unsqueeze(-4)
         self._smooth(single, VOLUME_SIGMA)
         self.share.around(single, 1)
-        for axis, weight in enumerate(self.units.sigma):
-            if log_volume.shape[axis - 3] > 2 and weight > 0:
+        weights = self.units.sigma
+        if isinstance(rate, Tensor):
+            cast(DeviceOps, self.ops).even_out(step, log_volume, rate, weights)
+            return
+        for axis, weight in enumerate(weights):
+            if log_volume.shape[axis] > 2 and weight > 0:
                 half = 0.5 * rate * weight * weight
-                part = self._inner(step.select(-4, axis), axis)
-                _add_times(part, self._inner(log_volume, axis, 1), half)
-                _add_times(part, self._inner(log_volume, axis, -1), half, sign=-1)
+                part = self._inner(step[axis], axis)
+                part.add_(self._inner(log_volume, axis, 1), alpha=half)
+                part.add_(self._inner(log_volume, axis, -1), alpha=-half)
 
     def _inner(self, volume: Tensor, axis: int, ahead: int = 0) -> Tensor:
         """The planes of this process without the border along an axis, each so many voxels ahead along it."""
@@ -391,11 +424,3 @@ class LevelSolver:
 def per_field(factor: Any) -> Any:
     """A number to multiply (B, C, D, H, W) fields by; those of the device are (B,)."""
     return factor.float().reshape(-1, 1, 1, 1, 1) if isinstance(factor, Tensor) else factor
-
-
-def _add_times(total: Tensor, values: Tensor, factor: Any, *, sign: int = 1) -> None:
-    """total += sign factor values; the factor is a number, or (B,) on the device."""
-    if isinstance(factor, Tensor):
-        total.addcmul_(values, factor.to(total.dtype).reshape(-1, 1, 1, 1), value=sign)
-    else:
-        total.add_(values, alpha=sign * factor)

@@ -1,24 +1,31 @@
 """The symmetric deformable stage: both images move to the middle, by two warps that are found together.
 
-A step is taken half forwards by the warp to the moving image and half backwards by the warp to the fixed one.
+Without guides the two warps are those of each image to the other one, walked half-way (facing.py). With guides, which
+are about the place where the images meet, both images are brought to the middle in every iteration: a step is taken
+half forwards by the warp to the moving image and half backwards by the warp to the fixed one.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
+import numpy as np
 from torch import Tensor
 
-from warpfactor.geometry.grid import Grid
+from warpfactor.geometry.grid import Grid, Matrix
+from warpfactor.kernels.buffers import give_back_memory
 from warpfactor.kernels.numbers import quotient
 from warpfactor.kernels.ops import Ops
 from warpfactor.scene.middle import Middle
 from warpfactor.scene.scene import Scene
 from warpfactor.stages.between import MiddleLevel, run_between
 from warpfactor.stages.consistent import consistent, settle, undo_each_other
+from warpfactor.stages.facing import can_face, run_facing
 from warpfactor.stages.found import Found, Halves
 from warpfactor.stages.repair import repair
 from warpfactor.stages.settings import Deformable
+from warpfactor.stages.stage import Stage, Watch
+from warpfactor.terms import Weighted
 from warpfactor.terms.both import Pair
 
 
@@ -56,24 +63,65 @@ def run_symmetric(
     settings: Deformable,
     *,
     ops: Ops,
-    **given: Any,
+    affine: Matrix | None = None,
+    guides: Sequence[Weighted] = (),
+    metric_weight: float = 1.0,
+    watch: Watch | None = None,
 ) -> Found:
     """The warp to the moving image after the inverse of the warp to the fixed one, seen from the fixed grid.
+
+    Images by themselves are compared on their own grids (facing.py), with guides in the middle (between.py).
 
     Args:
         scene: the two images.
         settings: how.
         ops: the operations of the images' device.
-        given: affine, guides, their weights and the watch; see run_between.
+        affine: 4x4, LPS mm, fixed to moving world; None is the identity.
+        guides: terms that are minimised together with the metric, such as landmarks.
+        metric_weight: of the metric beside the guides.
+        watch: who is told, and who may stop it.
     """
-    found = run_between(SymmetricLevel, scene, settings, ops=ops, **given)
-    if not found.stage.kept:
-        return Found(None, found.stage)
-    to_moving, to_fixed = found.state[:3], found.state[3:]
+    watch = watch or Watch()
+    through = np.eye(4) if affine is None else np.asarray(affine, dtype=np.float64)
+    if guides or not can_face(scene, settings.metric, through):
+        between = run_between(
+            SymmetricLevel,
+            scene,
+            settings,
+            ops=ops,
+            affine=through,
+            guides=guides,
+            metric_weight=metric_weight,
+            watch=watch,
+        )
+        halves = Halves(between.middle, between.state[3:], between.state[:3])
+        return _found(scene, settings, halves, between.stage, ops)
+    middle = Middle.of(scene.fixed.grid, scene.moving.grid, through)
+    facing = run_facing(scene.single(), settings, middle, ops=ops, affine=through, watch=watch)
+    halves, stage = Halves(middle, *_half_ways(scene, middle, facing.warps, ops)), facing.stage
+    del facing  # what comes needs the memory of its warps
+    give_back_memory()
+    return _found(scene, settings, halves, stage, ops)
+
+
+def _half_ways(scene: Scene, middle: Middle, warps: tuple[Tensor, Tensor], ops: Ops) -> tuple[Tensor, Tensor]:
+    """The displacements of the middle to both images, of warps of these that are to be walked half-way."""
+    grids, halves = (scene.fixed.grid, scene.moving.grid), []
+    for warp, grid, matrix in zip(warps, grids, middle.matrices_to(*grids), strict=True):
+        halves.append(ops.invert(middle.brought(warp, grid, matrix, ops).mul_(0.5))[0])
+        give_back_memory()
+    return halves[0], halves[1]
+
+
+def _found(scene: Scene, settings: Deformable, halves: Halves, stage: Stage, ops: Ops) -> Found:
+    """The way through both halves, and back, as they undo each other."""
+    if not stage.kept:
+        return Found(None, stage)
+    to_fixed, to_moving, middle = halves.to_fixed, halves.to_moving, halves.middle
     if settings.volume > 0:
         repair(to_moving, ops)
         repair(to_fixed, ops)
-    grid, middle = scene.fixed.grid, found.middle
+    grid = scene.fixed.grid
     forward, inverse = _maps(grid, middle, (to_fixed, to_moving), ops)
     if not undo_each_other(forward, inverse, ops):
         settle(middle, (to_fixed, to_moving), ops)
@@ -81,7 +129,7 @@ def run_symmetric(
     if settings.volume > 0:
         repair(forward, ops)
     inverse = consistent(forward, inverse, ops)
-    return Found(forward, found.stage, inverse, halves=Halves(middle, to_fixed, to_moving))
+    return Found(forward, stage, inverse, halves=halves)
 
 
 def _maps(grid: Grid, middle: Middle, halves: tuple[Tensor, Tensor], ops: Ops) -> tuple[Tensor, Tensor]:

@@ -299,6 +299,11 @@ def _smooth_share(ops: Ops, at: Given) -> Outputs:
     return [Unwaited(lambda: ops).smooth_share(at.field, (1.0, 0.6, 1.7), share)]
 
 
+def _even_out(ops: Ops, at: Given) -> Outputs:
+    Unwaited(lambda: ops).even_out(at.field, at.smooth[0].clone(), at.field.new_tensor(0.7).double(), WEIGHTS)
+    return [at.field]
+
+
 def _take(ops: Ops, at: Given) -> Outputs:
     flags = torch.tensor([0.0, 1.0], dtype=torch.float64, device=at.field.device)
     both, others = torch.stack([at.field, at.smooth]), torch.stack([at.smooth, at.field])
@@ -382,5 +387,6 @@ PROBLEMS: tuple[KernelProblem, ...] = (
     KernelProblem("percentiles", lambda o, at: o.percentiles(at.moving, (1, 99), mask=at.moving_mask), "mask"),
     KernelProblem("decide", _decide, unwaited=True),
     KernelProblem("smooth_share", _smooth_share, unwaited=True),
+    KernelProblem("even_out", _even_out, unwaited=True),
     KernelProblem("take", _take, unwaited=True),
 )

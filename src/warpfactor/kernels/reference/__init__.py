@@ -6,7 +6,7 @@ Volumes are (D, H, W) in array order (z, y, x); displacements are (3, D, H, W), 
 from warpfactor.kernels.reference.decide import decide
 from warpfactor.kernels.reference.descent import adam, descend, norms, tile
 from warpfactor.kernels.reference.distortion import distortion
-from warpfactor.kernels.reference.field import compose, invert, jacobian_determinant, resize, round_trip, take
+from warpfactor.kernels.reference.field import compose, even_out, invert, jacobian_determinant, resize, round_trip, take
 from warpfactor.kernels.reference.labels import sample_labels
 from warpfactor.kernels.reference.linear import affine_gradient, affine_moments
 from warpfactor.kernels.reference.lncc import lncc, lncc_plans, lncc_slabs
@@ -26,6 +26,7 @@ __all__ = [
     "decide",
     "descend",
     "distortion",
+    "even_out",
     "invert",
     "jacobian_determinant",
     "lncc",

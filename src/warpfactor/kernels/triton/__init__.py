@@ -25,7 +25,7 @@ from warpfactor.kernels.reference import percentiles, sample_labels
 from warpfactor.kernels.triton.decide import decide
 from warpfactor.kernels.triton.descent import adam, descend, norms
 from warpfactor.kernels.triton.distortion import distortion
-from warpfactor.kernels.triton.field import compose, jacobian_determinant, resize, round_trip, take
+from warpfactor.kernels.triton.field import compose, even_out, jacobian_determinant, resize, round_trip, take
 from warpfactor.kernels.triton.inverse import invert
 from warpfactor.kernels.triton.linear import affine_gradient, affine_moments
 from warpfactor.kernels.triton.lncc import lncc, lncc_plans, lncc_slabs
@@ -49,6 +49,7 @@ __all__ = [
     "decide",
     "descend",
     "distortion",
+    "even_out",
     "invert",
     "jacobian_determinant",
     "lncc",

@@ -2,7 +2,7 @@
 
 from warpfactor.kernels.triton.descent import adam_step, lengths, step_by_voxel
 from warpfactor.kernels.triton.distortion import shape_change
-from warpfactor.kernels.triton.field import compose_fields, determinant, resize_image, taken, there_and_back
+from warpfactor.kernels.triton.field import compose_fields, determinant, even_step, resize_image, taken, there_and_back
 from warpfactor.kernels.triton.inverse import invert_voxels
 from warpfactor.kernels.triton.kernel import Kernel
 from warpfactor.kernels.triton.launch import combine
@@ -41,6 +41,7 @@ KERNELS: tuple[Kernel, ...] = (
     filter_axis,
     share_taps,
     compose_fields,
+    even_step,
     taken,
     resize_image,
     determinant,

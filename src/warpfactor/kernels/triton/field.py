@@ -64,6 +64,36 @@ def compose_fields(warp, step, out, numbers, nz, ny, nx, BLOCK: tl.constexpr):
     store_vector(out, voxels, i, sz + vz, sy + vy, sx + vx, use)
 
 
+@triton.jit
+def slope_within(image, i, at, n, stride, use):
+    """Twice the derivative along an axis by central differences; zero at its border."""
+    within = use & (at > 0) & (at < n - 1)
+    return tl.load(image + i + stride, mask=within, other=0.0) - tl.load(image + i - stride, mask=within, other=0.0)
+
+
+@declared(
+    "2 *fp32 *fp64 3 fp32 3 i32",
+    {"usual": {"BLOCK": 256}},
+    reads={"log volume": 4, "step": 12},
+    writes={"step": 12},
+)
+def even_step(step, volume, rates, wz, wy, wx, nz, ny, nx, BLOCK: tl.constexpr):
+    """step += rate w² grad(volume); the squares of the weights w are given."""
+    pair = tl.program_id(1)
+    half = (0.5 * tl.load(rates + pair)).to(tl.float32)
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    voxels = nz.to(tl.int64) * ny * nx
+    use = i < voxels
+    far = pair.to(tl.int64) * voxels
+    step, volume = step + 3 * far, volume + far
+    z, y, x = voxel(i, ny, nx)
+    vz, vy, vx = load_vector(step, voxels, i, use)
+    vz += half * wz * slope_within(volume, i, z, nz, ny * nx, use)
+    vy += half * wy * slope_within(volume, i, y, ny, nx, use)
+    vx += half * wx * slope_within(volume, i, x, nx, 1, use)
+    store_vector(step, voxels, i, vz, vy, vx, use)
+
+
 @declared("2 *fp32 *fp64 i32", {"usual": {"BLOCK": 1024}}, reads={"other": 12}, writes={"field": 12})
 def taken(field, other, flag, number, BLOCK: tl.constexpr):
     """field = other if the flag is not zero."""
@@ -159,6 +189,20 @@ def compose(warp: Tensor, step: Tensor, *, scale: Any = 1.0, out: Tensor | None 
     grid = (triton.cdiv(shape.numel(), width), pairs)
     compose_fields.launch(grid, plain(warp), plain(step), out, numbers(step.device, pairs, scale), *shape, BLOCK=width)
     return out
+
+
+def _evens(step: Tensor, log_volume: Tensor, *_: Any) -> bool:
+    return takes_pairs(step) and takes(log_volume)
+
+
+@paired(reference.even_out, _evens)
+def even_out(step: Tensor, log_volume: Tensor, rate: Tensor, weights: Sequence[float]) -> None:
+    """See DeviceOps."""
+    shape = step.shape[2:]
+    width = block(step.device, shape.numel())
+    grid = (triton.cdiv(shape.numel(), width), len(step))
+    squares = [weight * weight for weight in weights]
+    even_step.launch(grid, step, plain(log_volume), plain(rate), *squares, *shape, BLOCK=width)
 
 
 def _takes_over(field: Tensor, other: Tensor, flag: Tensor) -> bool:

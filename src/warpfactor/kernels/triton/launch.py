@@ -66,6 +66,8 @@ def numbers(device: torch.device, pairs: int, *values: Any) -> Tensor:
     if any(isinstance(value, Tensor) for value in values):
         held = [v if isinstance(v, Tensor) else torch.full((), v, device=device) for v in values]
         return torch.stack([each.float().expand(pairs) for each in held], -1)
+    if set(values) == {1.0}:  # always the same: nothing is copied where an iteration is recorded
+        return numbers_on(device, (1.0,) * (pairs * len(values))).reshape(pairs, -1)
     return torch.tensor([values] * pairs, dtype=torch.float32).to(device)
 
 
