@@ -43,7 +43,7 @@ def test_kernels_that_are_not_stored_are_planned_for(runs):
     assert before - own_bytes() == pytest.approx(ahead.COMPILING, rel=0.2)
 
 
-@pytest.mark.parametrize(("memory", "compiled"), [("1GB", 1), (None, 0)])
+@pytest.mark.parametrize(("memory", "compiled"), [("8GB", 1), (None, 0)])
 def test_a_limit_has_kernels_compiled(runs, memory, compiled):
     made = wf.phantom.phantom((24, 24, 24))
     wf.register(made.fixed, made.moving, recipe="rigid", memory=memory, threads=1)
