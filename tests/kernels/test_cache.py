@@ -202,6 +202,18 @@ def test_old_files_of_other_sources_are_removed(places, kernel):
     assert not old.exists()
 
 
+def test_what_a_killed_process_left_half_written_is_removed_by_the_next_that_stores(places, kernel):
+    kernel()(4)
+    (stored,) = files(places.own)
+    young, old = (stored.with_name(f"{cache._UNFINISHED}{name}") for name in ("young", "old"))
+    for path, age in ((young, 0), (old, 2 * cache._ABANDONED_SECONDS)):
+        path.write_bytes(b"half")
+        os.utime(path, (path.stat().st_mtime - age,) * 2)
+    kernel()(4.5)
+    assert young.exists(), "its process may still be writing"
+    assert not old.exists()
+
+
 def write_often(path, letter):
     for _ in range(40):
         assert cache._write(path, letter * 200_000)

@@ -58,7 +58,8 @@ def plan_lines(plan: tuple[PlannedRow, ...]) -> list[str]:
     if more > 0:
         lines.append(f"  and {wording.count(more, 'other reason')}")
     if failed:
-        lines.append(f"  {len(failed)} failed before and are not tried again (--retry-failed does)")
+        are = "is" if len(failed) == 1 else "are"
+        lines.append(f"  {len(failed)} failed before and {are} not tried again (--retry-failed does)")
     return lines
 
 

@@ -12,7 +12,6 @@ import typer
 
 import warpfactor as wf
 from warpfactor.cli.options import Quiet
-from warpfactor.registration.plan import MemoryPlan
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,7 +27,6 @@ CHOICES = (
     {"deformable.storage": "int16"},
 )
 LINEAR_METRICS = ("ncc", "mse", "mi")
-HALF_GRID = MemoryPlan(limit_bytes=0, predicted_bytes=0, images="int16", warp="half", slab_planes=8, parts={})
 
 
 def command(quiet: Quiet = False) -> None:
@@ -66,6 +64,9 @@ def compile_all() -> Iterator[str]:
 
 def parts() -> list[tuple[str, Callable[[], object]]]:
     """Short registrations and resamplings that together use every kernel, with their names."""
+    from warpfactor.registration.plan import MemoryPlan
+
+    half = MemoryPlan(limit_bytes=0, predicted_bytes=0, images="int16", warp="half", slab_planes=8, parts={})
     pair = wf.phantom.phantom(SHAPE, displacement_vox=1.0)
     run = partial(wf.register, pair.fixed.numpy(), pair.moving.numpy())
     masked = partial(run, fixed_mask=pair.mask.numpy(), moving_mask=pair.mask.numpy())
@@ -83,7 +84,7 @@ def parts() -> list[tuple[str, Callable[[], object]]]:
         ("slices", partial(slices, recipe=_short(wf.recipe("default")))),
         ("custom loss", partial(run, recipe=warp, overrides=own)),
         *choices,
-        ("half grid", partial(masked, recipe=_short(wf.recipe("default")), memory=HALF_GRID)),
+        ("half grid", partial(masked, recipe=_short(wf.recipe("default")), memory=half)),
     ]
 
 
