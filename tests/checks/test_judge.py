@@ -9,13 +9,14 @@ import torch
 import warpfactor as wf
 from pages import FLAT, registered, with_images
 from warpfactor.checks import judge as checks
-from warpfactor.checks.alignment import GIVEN
+from warpfactor.checks.alignment import GIVEN, find_notices
 from warpfactor.checks.coarse import ObjectMask
 from warpfactor.checks.limits import LIMITS, grade
 from warpfactor.checks.similarity import Alignment, Similarity, align
 from warpfactor.errors import Notice
 from warpfactor.registration.case import case_of_result
 from warpfactor.show.verdict import Verdict, WordedCheck
+from warpfactor.show.wording import sentence
 
 POOR = {"stage": "affine", "metric": "lncc", "cost": 0.7, "rotation_degrees": None}
 NOTICES = [{"code": "poor_alignment", "facts": POOR}]
@@ -276,6 +277,46 @@ def test_little_evidence_and_a_discarded_warp_do_not_count_if_the_images_say_tha
     for alignment, wrong in ((sure, set()), (unsure, {"convergence", "notice"}), (None, {"convergence", "notice"})):
         found = checks.judge(case, alignment, None, object_mm=100.0)
         assert {check.code for check in found if check.level != "green"} - {"similarity"} == wrong
+
+
+def test_a_high_cost_of_the_affine_does_not_count_across_contrasts_if_the_images_say_that_the_result_is_right():
+    """Without a metric for different contrasts it counts: one may be better."""
+    pair = registered()
+    _, sure = similarity_of(pair)
+    _, unsure = similarity_of(pair, near=Similarity(1.0, 0.45, 0.75))
+    stages = pair.found.to_dict()["stages"]
+    for metric, alignment, counts in (
+        ("mixed", sure, False),
+        ("lncc", sure, True),
+        ("mixed", unsure, True),
+        ("mixed", None, True),
+    ):
+        case = case_of(pair, notices=NOTICES, stages=[*stages[:-1], {**stages[-1], "metric": metric}])
+        found = checks.judge(case, alignment, None, object_mm=100.0)
+        assert ("linear_stage" in {check.code for check in found}) == counts
+
+
+def test_landmarks_that_lead_a_warp_do_not_promise_more_similar_images():
+    """The cost falls by the landmarks, too; without them the same fall must be seen in the images."""
+    pair = registered()
+    _, alignment = similarity_of(pair, affine=Similarity(1.0, 0.5, 0.799))
+    stages = pair.found.to_dict()["stages"]
+    for metric, level in (("mixed", "amber"), ("mixed + landmarks", "green"), ("lncc + labels", "green")):
+        warp = {**stages[-1], "metric": metric, "cost_before": 0.5, "cost_after": 0.3}
+        case = case_of(pair, stages=[*stages[:-1], warp])
+        assert checks._similarity(case, alignment).level == level
+
+
+def test_another_recipe_is_not_advised_to_who_compares_across_contrasts_already():
+    """`default` may take the metrics of `multimodal` by itself, after an affine by local correlation."""
+    pair = registered()
+    stages = pair.found.to_dict()["stages"]
+    for metric, advised in (("lncc", True), ("mixed", False), ("mind + landmarks", False)):
+        after = [*stages[:-1], {**stages[-1], "metric": metric}]
+        assert ("multimodal" in low(case_of(pair, stages=after))["linear_stage"]) == advised
+        poor = [{**stage, "cost_after": 0.9} for stage in after[:-1]] + after[-1:]
+        (notice,) = find_notices(poor, np.eye(4), (0.0, 0.0))
+        assert ("multimodal" in sentence(notice)) == advised
 
 
 def test_labels_that_a_warp_does_not_improve_are_not_green():

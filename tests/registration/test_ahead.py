@@ -48,3 +48,10 @@ def test_a_limit_has_kernels_compiled(runs, memory, compiled):
     made = wf.phantom.phantom((24, 24, 24))
     wf.register(made.fixed, made.moving, recipe="rigid", memory=memory, threads=1)
     assert len(runs) == compiled
+
+
+def test_a_limit_that_is_none_is_refused_before_kernels_are_compiled(runs):
+    made = wf.phantom.phantom((24, 24, 24))
+    with pytest.raises(wf.InputError, match="not an amount of memory"):
+        wf.register(made.fixed, made.moving, memory="lots")
+    assert not runs

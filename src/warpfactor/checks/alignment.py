@@ -20,6 +20,8 @@ POOR_COST = 0.65
 DOUBTFUL_COST = 0.55
 DOUBTFUL_ROTATION_DEGREES = 20.0
 LEAST_EVIDENCE = 11.0  # 41 pairs with a truth have 11.6 and more; six like ultrasound 4 to 10, a wrong one 10.7
+ACROSS = ("mi", "mind", "mixed")  # metrics that compare images of different contrast
+GUIDES = ("landmarks", "labels")  # terms that do not compare the images
 INFORMATION = "mi"  # the metric whose cost does not say how alike the images are
 GIVEN = "given"  # the start of a linear stage that continues from an initial transform
 DEFORMABLE = "deformable"
@@ -52,7 +54,18 @@ def _poor_alignment(stages: Sequence[Mapping[str, Any]], affine: Matrix) -> tupl
     if not rotated and cost <= POOR_COST:
         return ()
     facts = {"stage": last["name"], "metric": last["metric"], "cost": last["cost_after"]}
-    return (Notice(POOR_ALIGNMENT, {**facts, "rotation_degrees": rotation if rotated else None}),)
+    facts |= {"rotation_degrees": rotation if rotated else None, "multimodal": across_contrasts(stages)}
+    return (Notice(POOR_ALIGNMENT, facts),)
+
+
+def across_contrasts(stages: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a stage compared the images by a metric for different contrasts."""
+    return any(name in ACROSS for stage in stages for name in terms_of(stage))
+
+
+def terms_of(stage: Mapping[str, Any]) -> list[str]:
+    """The names of the terms of a stage's cost."""
+    return str(stage["metric"]).split(" + ")
 
 
 def _weak_evidence(stages: Sequence[Mapping[str, Any]]) -> tuple[Notice, ...]:

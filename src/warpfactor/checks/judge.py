@@ -16,10 +16,13 @@ from warpfactor.checks.alignment import (
     CORRELATIONS,
     DEFORMABLE,
     GIVEN,
+    GUIDES,
     POOR_ALIGNMENT,
     WEAK_EVIDENCE,
+    across_contrasts,
     has_evidence,
     rotation_degrees,
+    terms_of,
 )
 from warpfactor.checks.case import Case
 from warpfactor.checks.labels import overlap_of_labels
@@ -84,7 +87,7 @@ def _options(case: Case) -> dict[str, bool]:
         "masked": case.masked,
         "initial": initial_given(case),
         "planar": case.planar,
-        "multimodal": any(stage["metric"] == "mi" for stage in case.entries["stages"]),
+        "multimodal": across_contrasts(case.entries["stages"]),
     }
 
 
@@ -144,9 +147,15 @@ def _tail_share(stage: Mapping[str, Any]) -> float:
 
 
 def _notices(case: Case, *, sure: bool) -> Iterator[Check]:
-    """The notices of the registration itself; little evidence for its affine counts unless the result has more."""
+    """The notices of the registration itself; doubts about its affine count unless the result stands out clearly.
+
+    A high cost by local correlation still counts if no metric for different contrasts was used: that may be better.
+    """
+    across = across_contrasts(case.entries["stages"])
     for notice in case.entries.get("notices", ()):
-        if (notice["code"] == POOR_ALIGNMENT and case.label_maps) or (notice["code"] == WEAK_EVIDENCE and sure):
+        if notice["code"] == WEAK_EVIDENCE and sure:
+            continue
+        if notice["code"] == POOR_ALIGNMENT and (case.label_maps or (sure and across)):
             continue
         if notice["code"] == POOR_ALIGNMENT:
             yield Check("linear_stage", AMBER, "poor", {"notice": notice, **_options(case)})
@@ -225,9 +234,14 @@ def unmistakable(alignment: Alignment | None) -> bool:
 
 
 def _warped_well(case: Case) -> bool:
-    """Whether a deformable stage says that its warp made the images clearly more similar."""
+    """Whether a deformable stage says that its warp made the images clearly more similar.
+
+    A cost with landmarks or labels does not: it falls by them, too.
+    """
     stages = [stage for stage in case.entries["stages"] if stage["name"] == DEFORMABLE and stage["kept"]]
     if not stages or stages[-1]["cost_before"] is None or stages[-1]["cost_after"] is None:
+        return False
+    if any(name in GUIDES for name in terms_of(stages[-1])):
         return False
     return bool(stages[-1]["cost_after"] < (1 - WARP_COUNTS) * stages[-1]["cost_before"])
 
@@ -345,6 +359,7 @@ def _landmarks(landmarks: Mapping[str, Any], size_mm: float, voxel_mm: float) ->
         "before_mm": before,
         "after_mm": after,
         "max_mm": most,
+        "median_mm": middle,
         "share_of_size": after / size_mm,
         "further": further,
         "count": count,

@@ -28,8 +28,8 @@ PairMetric = Annotated[
     typer.Option(
         "--metric",
         metavar="NAME",
-        help="Metric of a pair: lncc, mse, mi or mind. Give one for each --pair, in their order; with one more, the "
-        "first is that of FIXED and MOVING (default: of pairs lncc, of FIXED and MOVING as the recipe says).",
+        help="Metric of a pair: lncc, mse, mi, mind or mixed. Give one for each --pair, in their order; with one more, "
+        "the first is that of FIXED and MOVING (default: of pairs lncc, of FIXED and MOVING as the recipe says).",
     ),
 ]
 PairWeight = Annotated[

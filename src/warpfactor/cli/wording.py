@@ -119,8 +119,10 @@ def _costs(found: wf.Registration) -> str:
 
 
 def _stage(stage: Stage) -> str:
+    from warpfactor.show.wording import metric_title
+
     kept = "" if stage.kept else ", result not used"
-    return f"{stage.name} {stage.metric.upper()} {stage.change(2)} at level {stage.level:g}{kept}"
+    return f"{stage.name} {metric_title(stage.metric)} {stage.change(2)} at level {stage.level:g}{kept}"
 
 
 def _warp(found: wf.Registration) -> str:

@@ -79,7 +79,8 @@ def from_any(source: Any, *, spacing_mm: Sequence[float] | float | None = None, 
     if adapter is not None:
         return adapter(source, **({"name": name} if name else {}))
     raise InputError(
-        f"A {type(source).__name__} is not an image; give a path, an array, or a SimpleITK, nibabel or ANTs image."
+        f"An object of type {type(source).__name__} is not an image; give a path, an array, or a SimpleITK, nibabel "
+        "or ANTs image."
     )
 
 

@@ -39,7 +39,7 @@ from warpfactor.registration.inputs import (
     load_pair,
 )
 from warpfactor.registration.large import Opened, open_planned, without_voxels
-from warpfactor.registration.plan import Beside, MemoryPlan
+from warpfactor.registration.plan import Beside, MemoryPlan, limit_bytes
 from warpfactor.registration.provenance import recorded
 from warpfactor.registration.resources import Clock, checked_device, limited_threads, seeded
 from warpfactor.registration.result import Registration
@@ -234,8 +234,10 @@ def _planned(
     """The images opened for a limit of memory; None without one."""
     if memory is None:
         return None
-    if backend == "numba" and not isinstance(memory, MemoryPlan):
-        compile_ahead()
+    if not isinstance(memory, MemoryPlan):
+        memory = limit_bytes(memory)
+        if backend == "numba":
+            compile_ahead()
     opened = open_within(memory)
     if on_plan is not None:
         on_plan(opened.plan)

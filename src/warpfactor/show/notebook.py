@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from warpfactor.geometry.planes import html_picture
+from warpfactor.show.wording import metric_title
 
 
 def to_html(entries: Mapping[str, Any], png: bytes) -> str:
@@ -32,7 +33,7 @@ def _rows(entries: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for stage in entries["stages"]:
         yield (
             stage["name"],
-            f"{stage['metric'].upper()} cost {_cost(stage['cost_before'])} -> {_cost(stage['cost_after'])}",
+            f"{metric_title(stage['metric'])} cost {_cost(stage['cost_before'])} -> {_cost(stage['cost_after'])}",
         )
     figures = entries["figures"]
     moved = figures.get("warp_displacement_mm")

@@ -14,7 +14,7 @@ from warpfactor.checks.inputs import IMAGE_CHANGED
 from warpfactor.checks.judge import Check
 from warpfactor.checks.limits import AMBER, GREEN, GREY, RANK, RED
 from warpfactor.errors import Notice
-from warpfactor.show.wording import MULTIMODAL, poor_alignment, sentence
+from warpfactor.show.wording import ACROSS, MULTIMODAL, poor_alignment, sentence
 
 HEADLINES = {GREEN: "Looks good", AMBER: "Look closer", RED: "Do not use this as it is"}
 SUMMARISED = ("convergence", "overlap", "similarity", "folds", "inverse", "labels", "landmarks")  # in the one-line text
@@ -157,10 +157,13 @@ def _convergence(check: Check) -> Words:
 def _linear_stage(check: Check) -> Words:
     facts = check.facts
     skull = "" if facts["planar"] else f"{SKULL}; "
+    advice = f"Look at the warped image. {_capital(MULTIMODAL)}; {skull}otherwise {_try(facts)}."
+    if facts["multimodal"]:
+        advice = f"{ACROSS}{skull}{'otherwise ' if skull else ''}{_try(facts)}."
     return Words(
         "the images are not very similar after the linear stage",
         poor_alignment(facts["notice"]["facts"]),
-        f"Look at the warped image. {_capital(MULTIMODAL)}; {skull}otherwise {_try(facts)}.",
+        advice,
     )
 
 
@@ -200,11 +203,18 @@ def _similarity(check: Check) -> Words:
         "near": "A small shift or rotation makes the images about as similar as they are now, or more similar.",
         "part": "In a part of the image the result is hardly more similar than after a shift.",
         "less": "The images share less information after the registration than before it.",
-        "warp": "The warp does not make the images as similar, compared with the affine alone, as its stage says.",
+        "warp": _little_gain(facts.get("warp_gain", 0.0)),
     }
     contrast = "" if facts["multimodal"] else f"; {MULTIMODAL}"
     masks = "" if facts["masked"] else "; give masks if only a part of the images corresponds"
     return Words(value, _reasons(check, reasons), f"{LOOK}. {SAME_OBJECT}{contrast}{masks}.")
+
+
+def _little_gain(gain: float) -> str:
+    """What a warp did that added too little to the affine, or harmed."""
+    if gain < 0:
+        return "The images are less similar after the warp than after the affine alone."
+    return "The cost of the warp fell, but the images are hardly more similar than after the affine alone."
 
 
 def _affine(check: Check) -> Words:
@@ -228,7 +238,7 @@ def _sides(check: Check) -> Words:
     if check.finding == "planar":
         return Words(
             "not checked in slices",
-            "Slices of different people do not show whether left and right are exchanged.",
+            "In slices it cannot be told for sure whether left and right are exchanged.",
             "Compare a landmark that has a side.",
         )
     if check.finding == "same":
@@ -335,7 +345,8 @@ def _landmarks(check: Check) -> Words:
         "further": f"{facts['further']} of {facts['count']} landmarks are more than a voxel further apart than before.",
     }
     if most is not None:
-        reasons["worst"] = f"One of the landmarks is {most:.1f} mm off, however good the others are."
+        middle = "" if facts.get("median_mm") is None else f"; the median is {facts['median_mm']:.1f} mm"
+        reasons["worst"] = f"One of the landmarks is {most:.1f} mm off{middle}."
     largest = "" if most is None else f", {most:.1f} mm at most"
     advice = f"{LOOK}, and check that the points belong to these images and are LPS millimetres (RAS has other signs)."
     return Words(

@@ -13,8 +13,12 @@ from warpfactor.stages.linear.motion import MOTIONS
 from warpfactor.stages.stage import Ending
 
 Facts = Mapping[str, Any]
+ABBREVIATIONS = ("lncc", "ncc", "mse", "mi", "mind")
 OTHER = {"fixed": "moving", "moving": "fixed"}
 MULTIMODAL = "if the contrasts differ, use the recipe multimodal (--recipe multimodal)"
+ACROSS = (
+    "Look at the warped image; across contrasts this cost is high even where the images lie right. If they do not: "
+)
 ADVICE = f"Look at the warped image. {MULTIMODAL.capitalize()}; otherwise try masks or an initial transform."
 
 _ENDINGS = {
@@ -32,6 +36,11 @@ _ENDINGS = {
 
 
 _NO_BETTER = "The linear stage made the images no more similar than a plain start, which is used instead."
+
+
+def metric_title(name: str) -> str:
+    """The metric of a stage as people write it: abbreviations in capitals, words as they are."""
+    return " + ".join(part.upper() if part in ABBREVIATIONS else part for part in name.split(" + "))
 
 
 def ending_sentence(ending: Ending, stage: str = "") -> str:
@@ -55,20 +64,22 @@ def warn_of(notices: Iterable[Notice]) -> None:
 def poor_alignment(facts: Facts) -> str:
     """What a linear stage left, without advice."""
     cost = "infinite" if facts["cost"] is None else f"{facts['cost']:.2f}"
-    text = f"After the {facts['stage']} stage the images are not very similar ({facts['metric'].upper()} cost {cost}; "
+    metric = metric_title(facts["metric"])
+    text = f"After the {facts['stage']} stage the images are not very similar ({metric} cost {cost}; "
     text += "0 is a perfect match, 1 means nothing in common)"
     degrees = facts["rotation_degrees"]
     return f"{text}." if degrees is None else f"{text}, and the stage rotated them by {degrees:.0f} degrees."
 
 
 def _poor_alignment(facts: Facts) -> str:
-    return f"{poor_alignment(facts)} {ADVICE}"
+    advice = f"{ACROSS}try masks or an initial transform." if facts.get("multimodal") else ADVICE
+    return f"{poor_alignment(facts)} {advice}"
 
 
 def _weak_evidence(facts: Facts) -> str:
     return (
         f"The result of the {facts['stage']} stage hardly stands out from transforms that are wrong (by "
-        f"{facts['evidence']:.1f} standard deviations). {ADVICE}"
+        f"{facts['evidence']:.1f} standard deviations). Look at the warped image; try masks or an initial transform."
     )
 
 

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from warpfactor.errors import InputError
 from warpfactor.show.plot.panels import Picture
 from warpfactor.show.plot.source import Result, stages_of
+from warpfactor.show.wording import metric_title
 
 REJECTED = "rejected step"
 STAGE_INCHES, HEIGHT_INCHES = 4.0, 4.2
@@ -61,7 +62,7 @@ def _draw_stage(above: Axes, below: Axes, stage: dict[str, Any]) -> None:
         below.set_yscale("log")
     above.margins(y=0.12)  # room for the names of the levels
     below.set_xlabel("trial steps")
-    above.set_title(f"{stage['name']}, {stage['metric'].upper()}", fontsize=10)
+    above.set_title(f"{stage['name']}, {metric_title(stage['metric'])}", fontsize=10)
 
 
 def _changes(history: dict[str, Any]) -> Any:

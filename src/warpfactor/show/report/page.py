@@ -23,6 +23,7 @@ from warpfactor.show.report import charts
 from warpfactor.show.report.sheets import encode, jpeg_url, layout
 from warpfactor.show.report.views import Views
 from warpfactor.show.verdict import Verdict
+from warpfactor.show.wording import metric_title
 
 FACTS_FORMAT = 2
 THUMBNAIL = 132  # pixels, height of the thumbnail in summaries
@@ -267,7 +268,7 @@ def _stage(stage: Mapping[str, Any], limits: Mapping[float, int]) -> dict[str, A
     accepted = history.get("accepted", [])
     return {
         "title": _capital(stage["name"]),
-        "metric": stage["metric"].upper(),
+        "metric": metric_title(stage["metric"]),
         "level": f"{stage['level']:g}",
         "before": "no overlap" if stage["cost_before"] is None else _cost(stage["cost_before"]),
         "after": _cost(stage["cost_after"]),
