@@ -25,7 +25,8 @@ import warpfactor as wf
 from warpfactor.io.lazy import open_lazily, whole_planes
 from warpfactor.phantom import Phantom, phantom_slabs
 
-PLANES = 32
+PLANES = 32  # of a chunk on disk
+SLAB = 8 << 20  # voxels that are painted at once: 1024^3 takes 3.0 GB; slabs of 32 planes of it took 18
 STRIDE = 8  # voxels between those whose true displacement is kept
 SCALE = 40_000  # of the 16-bit numbers: the phantom's intensities are about 0 to 1
 SIDES = ("fixed", "moving")
@@ -41,7 +42,8 @@ def make(size: int, folder: Path) -> None:
     shape, kept = (size, size, size), []
     arrays = {side: _arrays(zarr, folder / f"{side}.ome.zarr", shape, 2, "uint16") for side in SIDES}
     (labels,) = _arrays(zarr, folder / "labels.ome.zarr", shape, 1, "uint8")
-    for planes, part in phantom_slabs(shape, PLANES, noise=NOISE) if size <= PAINTED else _doubled(shape):
+    thick = min(PLANES, max(STRIDE, SLAB // size**2 // STRIDE * STRIDE))
+    for planes, part in phantom_slabs(shape, thick, noise=NOISE) if size <= PAINTED else _doubled(shape, thick):
         for side in SIDES:
             full = (getattr(part, side) * SCALE + 2000).round().clamp(0, 65535)
             arrays[side][0][planes] = full.numpy().astype(np.uint16)
@@ -53,10 +55,10 @@ def make(size: int, folder: Path) -> None:
     np.save(folder / "truth.npy", np.concatenate(kept, axis=1))
 
 
-def _doubled(shape: tuple[int, int, int]) -> Iterator[tuple[slice, Phantom]]:
-    """A phantom painted at half its resolution and interpolated; its noise is that of the full one."""
+def _doubled(shape: tuple[int, int, int], thick: int) -> Iterator[tuple[slice, Phantom]]:
+    """A phantom painted at half its resolution and interpolated, slab by slab; its noise is that of the full one."""
     half = shape[0] // 2, shape[1] // 2, shape[2] // 2
-    found = phantom_slabs(half, PLANES // 2, noise=0.0, displacement_vox=2.0)
+    found = phantom_slabs(half, thick // 2, noise=0.0, displacement_vox=2.0)
     planes, own = next(found)
     before = _volumes(own)[:, :1]
     for following in itertools.chain(found, [None]):
