@@ -201,7 +201,7 @@ def _similarity(check: Check) -> Words:
         "chance": "The images are hardly more similar than after a shift by a tenth of their size "
         f"({facts['over_chance']:.1f} times as similar).",
         "near": "A small shift or rotation makes the images about as similar as they are now, or more similar.",
-        "part": "In a part of the image the result is hardly more similar than after a shift.",
+        "part": "In a part of the image the result is no more similar than after a shift.",
         "less": "The images share less information after the registration than before it.",
         "warp": _little_gain(facts.get("warp_gain", 0.0)),
     }
