@@ -38,7 +38,7 @@ from warpfactor.stages.decisions import Decisions, State
 from warpfactor.stages.device import _begun, _Turns, run_level, run_together
 from warpfactor.stages.level import Carried, LevelSolver
 from warpfactor.stages.settings import Deformable
-from warpfactor.terms import LNCC, MI, MIND, MSE
+from warpfactor.terms import LNCC, MI, MIND, MSE, Mixed
 
 CPU = torch.device("cpu")
 SHAPES = (((4, 5, 7), (5, 4, 6)), ((1, 9, 7), (1, 8, 9)))
@@ -69,6 +69,7 @@ WARPS = {
     "mi, adam": (SLICE, _warp(MI(), Adam())),
     "velocity": (SLICE, _warp(MSE(), Root(), method="velocity")),
     "mind, root": (SLICE, _warp(MIND(), Root(), Trust())),
+    "mixed, root": (SLICE, _warp(Mixed(lncc=LNCC(3, symmetric=True)), Root(), Trust())),
 }
 ONE_LEVEL = {"deformable.levels": (1.0,), "deformable.iterations": (2,)}
 WHOLE = {

@@ -36,7 +36,7 @@ def test_every_operation_agrees_with_the_reference(interpreted, title):
 # small gradient, rounding shows at a few 1e-5.
 APART = {"warp": 1e-3, "inverse": 2e-3, "affine": 1e-4, "cost": 1e-5}
 LNCCS = ["lncc, root", "lncc of the paper, pointwise", "lncc, tile"]
-RUNS = [*LNCCS, "mse, demons", "mse, sgd", "mi, adam", "velocity", "mind, root"]
+RUNS = [*LNCCS, "mse, demons", "mse, sgd", "mi, adam", "velocity", "mind, root", "mixed, root"]
 
 
 @pytest.mark.parametrize("run", [*RUNS, "default"])

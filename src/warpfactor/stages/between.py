@@ -7,7 +7,6 @@ the greedy stage.
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,10 +24,19 @@ from warpfactor.scene.middle import Middle
 from warpfactor.scene.scene import Scene
 from warpfactor.stages.device import run_level
 from warpfactor.stages.level import Carried, Iteration, LevelSolver
-from warpfactor.stages.pyramid import Endings, level_grid, reporter, resample_field, resize, stage_ending, stage_levels
+from warpfactor.stages.pyramid import (
+    Endings,
+    deformable_stage,
+    full_cost,
+    level_grid,
+    reporter,
+    resample_field,
+    resize,
+    stage_levels,
+)
 from warpfactor.stages.settings import Deformable
 from warpfactor.stages.shading import WINDOWS, window_likeness, without_shading
-from warpfactor.stages.stage import Ending, Stage, Watch
+from warpfactor.stages.stage import Stage, Watch
 from warpfactor.terms import Linearization, Sum, Term, Weighted
 from warpfactor.terms.base import with_ops
 from warpfactor.terms.both import BothWays, Pair, PreparedBetween, prepare_between
@@ -164,33 +172,15 @@ def run_between(
     start = new_field((3 * solver.fields, *middle.grid.shape), device=scene.device).zero_()
     last = len(settings.levels) - 1
     both = prepare_between(settings.metric, scene, middle, ops, level=last, weights=settings.channel_weights)
-    before = _full_cost(both, solver.ways(start, ops))
+
+    def cost_of(field: Tensor) -> Linearization:
+        return full_cost(both.linearize(solver.ways(field, ops)))
+
+    before = cost_of(start)
     search = _Search(scene, middle, solver, settings, ops, watch)
     found = search.run(start)
-    ending = stage_ending(search.endings)
-    broad = ending is Ending.BROAD
-    after = before if broad else _full_cost(both, solver.ways(found, ops))
-    kept = not broad and (after.cost <= before.cost or not math.isfinite(before.cost))
-    stage = Stage(
-        name="deformable",
-        metric=settings.metric.name,
-        level=1.0,
-        cost_before=before.cost,
-        cost_after=after.cost,
-        ending=ending if kept or broad else Ending.WORSE,
-        kept=kept,
-        seconds=watch.seconds,
-        history=tuple(watch.events),
-        levels=tuple(search.endings),
-        terms=tuple((name, cost, dict(after.parts)[name]) for name, cost in before.parts),
-    )
-    return Between(middle, found if kept else found.zero_(), stage)
-
-
-def _full_cost(both: PreparedBetween, pair: Pair) -> Linearization:
-    """The cost at full resolution; infinite where the images do not overlap."""
-    point = both.linearize(pair)
-    return point if point.count else replace(point, cost=math.inf)
+    stage = deformable_stage(settings, before, lambda: cost_of(found), search.endings, watch)
+    return Between(middle, found if stage.kept else found.zero_(), stage)
 
 
 @dataclass

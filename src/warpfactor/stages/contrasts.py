@@ -121,7 +121,7 @@ def _coarse(settings: Deformable) -> Deformable:
     return replace(size, method="greedy", volume=0.0, agreement=0.0, heavy=0.0, broad_from=0.0, shading=0.0)
 
 
-def _weight(level: Scene, warp: Tensor | None, through: Tensor, ops: Ops) -> Tensor:
+def _weight(level: Scene, warp: Tensor, through: Tensor, ops: Ops) -> Tensor:
     """1 where both images count, else 0."""
     moving = torch.ones(level.moving.shape, device=level.device)
     if level.moving.mask is not None:

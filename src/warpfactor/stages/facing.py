@@ -30,7 +30,15 @@ from warpfactor.scene.middle import DIGITS, Middle
 from warpfactor.scene.scene import Scene
 from warpfactor.stages.agreement import Agreement
 from warpfactor.stages.level import Carried, Iteration, LevelSolver, Walk
-from warpfactor.stages.pyramid import Endings, reporter, resample_field, resize, stage_ending, stage_levels
+from warpfactor.stages.pyramid import (
+    Endings,
+    deformable_stage,
+    full_cost,
+    reporter,
+    resample_field,
+    resize,
+    stage_levels,
+)
 from warpfactor.stages.settings import Deformable
 from warpfactor.stages.shading import WINDOWS, window_likeness, without_shading
 from warpfactor.stages.stage import Ending, Stage, Watch
@@ -198,34 +206,16 @@ def run_facing(
     sides = scene, scene.swapped()
     first, second = (settings.metric.prepare(s, ops, level=last, weights=settings.channel_weights) for s in sides)
     cost = _Cost((first, second), whole)
-    before = _full(cost, start)
+
+    def cost_of(both: Tensor) -> Linearization:
+        return full_cost(cost.linearize(both, whole.matrices[0]))
+
+    before = cost_of(start)
     give_back_memory()
     search = _Search(scene, whole, affine, middle.grid, settings, ops, watch)
     found = search.run(start)
-    ending = stage_ending(search.endings)
-    broad = ending is Ending.BROAD
-    after = before if broad else _full(cost, found)
-    kept = not broad and (after.cost <= before.cost or not math.isfinite(before.cost))
-    stage = Stage(
-        name="deformable",
-        metric=settings.metric.name,
-        level=1.0,
-        cost_before=before.cost,
-        cost_after=after.cost,
-        ending=ending if kept or broad else Ending.WORSE,
-        kept=kept,
-        seconds=watch.seconds,
-        history=tuple(watch.events),
-        levels=tuple(search.endings),
-        terms=tuple((name, cost, dict(after.parts)[name]) for name, cost in before.parts),
-    )
-    return FoundFacing(whole.split(found if kept else found.zero_()), stage)
-
-
-def _full(cost: _Cost, both: Tensor) -> Linearization:
-    """The cost at full resolution; infinite where the images do not overlap."""
-    point = cost.linearize(both, cost.facing.matrices[0])
-    return point if point.count else replace(point, cost=math.inf)
+    stage = deformable_stage(settings, before, lambda: cost_of(found), search.endings, watch)
+    return FoundFacing(whole.split(found if stage.kept else found.zero_()), stage)
 
 
 @dataclass

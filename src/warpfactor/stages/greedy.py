@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,7 +20,16 @@ from warpfactor.scene.prepare import stored
 from warpfactor.scene.scene import Scene
 from warpfactor.stages.device import run_level
 from warpfactor.stages.level import Carried, LevelSolver
-from warpfactor.stages.pyramid import Endings, reporter, resample_field, resize, stage_ending, stage_levels
+from warpfactor.stages.pyramid import (
+    Endings,
+    deformable_stage,
+    full_cost,
+    reporter,
+    resample_field,
+    resize,
+    stage_ending,
+    stage_levels,
+)
 from warpfactor.stages.repair import repair
 from warpfactor.stages.settings import Deformable
 from warpfactor.stages.shading import WINDOWS, window_likeness, without_shading
@@ -65,24 +73,10 @@ def run_greedy(  # noqa: PLR0913 - what all deformable stages take, and who shar
     given = _checked_start(scene, start)
     cost_of = _full_cost(scene, settings, through, share.ops(ops))
     before = cost_of(start)
-    found, ending, levels = _Search(scene, settings, through, given, ops, watch, share).run()
-    broad = ending is Ending.BROAD
-    after = before if broad else cost_of(found)
-    kept = not broad and (after.cost <= before.cost or not math.isfinite(before.cost))
-    stage = Stage(
-        name="deformable",
-        metric=settings.metric.name,
-        level=1.0,
-        cost_before=before.cost,
-        cost_after=after.cost,
-        ending=ending if kept or broad else Ending.WORSE,
-        kept=kept,
-        seconds=watch.seconds,
-        history=tuple(watch.events),
-        levels=levels,
-        terms=tuple((name, cost, dict(after.parts)[name]) for name, cost in before.parts),
-    )
-    return (found if kept else start), stage
+    search = _Search(scene, settings, through, given, ops, watch, share)
+    found = search.run()
+    stage = deformable_stage(settings, before, lambda: cost_of(found), search.endings, watch)
+    return (found if stage.kept else start), stage
 
 
 @dataclass
@@ -119,8 +113,8 @@ class _Search:
     endings: Endings = field(default_factory=list)
     carried: Carried = field(default_factory=Carried)
 
-    def run(self) -> tuple[Tensor, Ending, tuple[tuple[float, Ending], ...]]:
-        """The displacement on the fixed grid, why the stage ended, and how each level did."""
+    def run(self) -> Tensor:
+        """The displacement on the fixed grid."""
         self.scene = stored(self.scene, self.settings.storage)
         grid = self.scene.fixed.grid
         levels = stage_levels(self.scene, grid, self.settings, self.endings, self.ops, self.share)
@@ -129,11 +123,10 @@ class _Search:
         if warp is None:
             warp = zero_field((3, *self.scene.shape), device=self.scene.device)
         warp = resample_field(warp, found.grid, grid, self.share.ops(self.ops), self.share)
-        ending = stage_ending(self.endings)
-        mended = self.settings.volume > 0 and ending is not Ending.BROAD
+        mended = self.settings.volume > 0 and stage_ending(self.endings) is not Ending.BROAD
         self.share.whole(warp, lambda: repair(warp, self.ops) if mended else 0)
         give_back_memory()
-        return warp, ending, tuple(self.endings)
+        return warp
 
     def _solve(self, level: Level, before: _Found) -> _Found:
         """The warp after one level."""
@@ -209,7 +202,6 @@ def _full_cost(
         field = displacement
         if field is None:
             field = zero_field((3, *scene.shape), device=scene.device)
-        point = cost.linearize(field.to(device=scene.device, dtype=torch.float32), through)
-        return point if point.count else replace(point, cost=math.inf)
+        return full_cost(cost.linearize(field.to(device=scene.device, dtype=torch.float32), through))
 
     return cost_of

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -16,7 +17,8 @@ from warpfactor.scene.scene import Scene
 from warpfactor.stages.level import Iteration
 from warpfactor.stages.settings import Deformable
 from warpfactor.stages.share import ALONE, Share
-from warpfactor.stages.stage import Ending, Event, Watch
+from warpfactor.stages.stage import Ending, Event, Stage, Watch
+from warpfactor.terms import Linearization
 
 Endings = list[tuple[float, Ending]]
 
@@ -100,6 +102,42 @@ def reporter(level: Level, grid: Grid, settings: Deformable, watch: Watch) -> Ca
         )
 
     return report
+
+
+def full_cost(point: Linearization) -> Linearization:
+    """A cost at full resolution; infinite where the images do not overlap."""
+    return point if point.count else replace(point, cost=math.inf)
+
+
+def deformable_stage(
+    settings: Deformable, before: Linearization, cost_after: Callable[[], Linearization], levels: Endings, watch: Watch
+) -> Stage:
+    """How a deformable stage went.
+
+    What it found is kept unless the cost at full resolution rose; one that ends as too smooth has found nothing.
+
+    Args:
+        before: at full resolution, of the start.
+        cost_after: the same of what was found; asked only if that is a result.
+        levels: how each ended.
+    """
+    ending = stage_ending(levels)
+    broad = ending is Ending.BROAD
+    after = before if broad else cost_after()
+    kept = not broad and (after.cost <= before.cost or not math.isfinite(before.cost))
+    return Stage(
+        name="deformable",
+        metric=settings.metric.name,
+        level=1.0,
+        cost_before=before.cost,
+        cost_after=after.cost,
+        ending=ending if kept or broad else Ending.WORSE,
+        kept=kept,
+        seconds=watch.seconds,
+        history=tuple(watch.events),
+        levels=tuple(levels),
+        terms=tuple((name, cost, dict(after.parts)[name]) for name, cost in before.parts),
+    )
 
 
 def stage_ending(levels: Endings) -> Ending:
