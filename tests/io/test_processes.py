@@ -137,6 +137,39 @@ def test_a_full_disk_is_noticed_whatever_the_format(tmp_path, suffix):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("suffix", [".tif", ".mha", ".nrrd", ".nii.gz"])
+def test_a_write_that_failed_frees_its_space_at_once(tmp_path, suffix):
+    """A file that was removed keeps its space as long as a writer has it open, and ITK's TIFF never closes it."""
+    noise = torch.from_numpy(np.random.default_rng(1).integers(0, 255, (8, 64, 64)).astype(np.uint8))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1500, hard))
+    try:
+        with pytest.raises(FileError):
+            wf.write_image(wf.Image.from_array(noise), tmp_path / f"x{suffix}")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list(tmp_path.iterdir()) == []
+    if sys.platform == "linux":
+        assert sum(held_bytes(tmp_path)) == 0
+
+
+def held_bytes(folder):
+    """Sizes of the open files below a folder, those that were removed as well."""
+    for link in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            if link.readlink().is_relative_to(folder):
+                yield link.stat().st_size
+
+
+@pytest.mark.parametrize("names", [(".mhd", ".mha"), (".nhdr", ".nrrd"), (".hdr", ".nii"), (".img", ".nii")])
+def test_formats_of_two_files_are_not_written(tmp_path, names):
+    """The second file would keep the name under which it was written, and stay when the first one fails."""
+    suffix, whole = names
+    with pytest.raises(FileError, match=f"write {whole}"):
+        wf.write_image(wf.Image.from_array(torch.rand(4, 5, 6)), tmp_path / f"x{suffix}")
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("name", ["pipe.nii", "pipe.nii.gz", "pipe.mha", "pipe.tif", "pipe.dcm"])
 def test_a_pipe_is_no_image(tmp_path, name):
     os.mkfifo(tmp_path / name)

@@ -46,7 +46,7 @@ def atomic_path(path: str | Path, *, force: bool = False, need_bytes: int = 0) -
                 yield temporary
                 temporary.replace(final)
             except BaseException:
-                temporary.unlink(missing_ok=True)
+                _discard(temporary)
                 raise
     except BaseException as error:
         _remove_empty(made)
@@ -174,6 +174,13 @@ def _make_folder(folder: Path) -> list[Path]:
     except OSError as error:
         raise FileError(f"{folder}: the folder cannot be made ({error.strerror or error}).") from error
     return missing
+
+
+def _discard(path: Path) -> None:
+    """Remove a file and free its space at once, even if a writer that failed has left it open, as ITK's TIFF does."""
+    with suppress(OSError):  # it was never made
+        os.truncate(path, 0)
+    path.unlink(missing_ok=True)
 
 
 def _remove_empty(folders: Sequence[Path]) -> None:

@@ -25,6 +25,8 @@ _NEGLIGIBLE_ROUNDING = 1e-3  # and what it may change in any case
 _OPAQUE = (255, 65535)
 # Formats without compression and without a module in `headers`; ITK leaves what a truncated file lacks at zero.
 _UNPACKED = ("GiplImageIO", "MRCImageIO", "StimulateImageIO", "VTKImageIO", "BioRadImageIO")
+# Formats that put the voxels into a second file, which cannot appear together with the first one.
+_TWO_FILES = {".mhd": ".mha", ".nhdr": ".nrrd", ".hdr": ".nii", ".img": ".nii"}
 _FAILURES = (RuntimeError, ValueError, OverflowError)  # how ITK and its Python wrapping report a file they cannot read
 _POSITION, _ORIENTATION = "0020|0032", "0020|0037"  # DICOM tags
 _INTEGERS = {f"sitk{sign}Int{bits}": f"{sign.lower()}int{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)}
@@ -63,6 +65,9 @@ def _number_type(pixel_id: int) -> np.dtype[Any]:
 
 def write(source: VoxelSource, path: Path, *, force: bool) -> None:
     """Write a file that appears complete or not at all; SimpleITK finds the format by the suffix."""
+    whole = _TWO_FILES.get(path.suffix.lower())
+    if whole is not None:
+        raise FileError(f"{path}: this format needs a second file for the voxels; write {whole}, which holds both.")
     image = _image(source, path)
     with atomic_path(path, force=force) as temporary:
         try:

@@ -65,11 +65,6 @@ def same_contrast(scene: Scene, matrix: Matrix, settings: Deformable, ops: Ops, 
     return sum(apart) / len(apart) <= APART
 
 
-def inconsistency(scene: Scene, matrix: Matrix, settings: Deformable, ops: Ops) -> float:
-    """Share of the windows that do not have the usual ratio of variances, 0 to 1; 0 if there are none to compare."""
-    return _inconsistency(_brought_together(scene, matrix, settings, ops), ops)
-
-
 class _Together(NamedTuple):
     """Images at a coarse level, the warp (3, D, H, W) that local correlation finds there, and the map of its voxels."""
 
