@@ -181,7 +181,7 @@ class Decisions:
         return scale, length, share, quotient(scale * decrease + 0 * longest, count)
 
     def judge(self, length: Any, predicted: Any, *figures: Any) -> tuple[Any, ...]:
-        """Whether the step is taken, the row of its record, the state after it, and the record.
+        """Whether the step is not kept, the row of its record, the state after it, and the record.
 
         Args:
             length, predicted: see `stride`.
@@ -202,7 +202,7 @@ class Decisions:
         following = State.of(tuple(chosen(stepped, new, old) for new, old in pairs))
         row = chosen(state.row == self.rows - 1, 0, state.row + 1)
         unseen = () if self.undoes else (0,) * self.parts
-        return stepped & kept, state.row, *following._replace(row=row).flat, *record, *parts, *unseen
+        return inverse(stepped & kept), state.row, *following._replace(row=row).flat, *record, *parts, *unseen
 
     def _judged(self, state: State, cost: Any, count: Any) -> tuple[State, Any]:
         """The state after the step and whether it is kept; a step that nobody undoes is."""

@@ -5,9 +5,10 @@ decide with numbers that stay on the device (`decisions.py`), so that a turn is 
 same buffers whatever comes out; CUDA can record it once and play it again. What the host wants to know lies in two
 small tables, which it reads every few turns.
 
-A turn linearizes, steps and, where steps can be undone, looks at the cost ahead; the warp is overwritten if the step is
-kept, so no copy of it is needed. A step that is not kept costs a turn; the next one steps again with more damping. The
-results are those of `LevelSolver`.
+A turn linearizes, steps and, where steps can be undone, looks at the cost ahead. Then the two fields are exchanged, and
+what was the next warp is the present one. So nothing is copied, unless the step is not kept: then the warp is written
+over the next one first. Such a step costs a turn; the next one steps again with more damping. As the fields change
+places, turns of even and of odd number are recorded by themselves. The results are those of `LevelSolver`.
 
 All fields, images and numbers of a turn have the pairs of a company (`company.py`) as their first axis, of which there
 is one if a pair is alone. Each pair has its own damping, decisions and end: one that has ended is computed with the
@@ -153,7 +154,7 @@ class _Walk:
 
     Attributes:
         warp: the present ones, (B, C, D, H, W).
-        other: gradients, then steps, then next warps.
+        other: gradients, then steps, then next warps; exchanged with the present ones after every turn.
         state: (B, N) float64; see State.flat.
         records: (B, READ_EVERY, M) float64, of the last turns.
     """
@@ -162,6 +163,10 @@ class _Walk:
     other: Tensor
     state: Tensor
     records: Tensor
+
+    def go(self) -> None:
+        """Make the next warps the present ones."""
+        self.warp, self.other = self.other, self.warp
 
 
 @dataclass
@@ -187,6 +192,7 @@ class _Turns:
         lead: a solver whose fields and numbers are those of all pairs.
         undoes: whether the cost is looked at ahead of a step.
         rules: what is decided.
+        memory: where all recorded turns have what they hold for a while; nothing of it outlives a turn.
     """
 
     def __init__(self, tasks: Sequence[_Task]) -> None:
@@ -208,6 +214,7 @@ class _Turns:
         limits = lead.level.iterations, lead.units.length, copies, self.undoes, CHECK_EVERY, READ_EVERY, parts
         self.rules = Decisions(lead.settings, *limits)
         self.walk = self._begin()
+        self.memory = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
 
     def _begin(self) -> _Walk:
         """The buffers."""
@@ -222,22 +229,23 @@ class _Turns:
     def run(self) -> list[tuple[Tensor, Ending] | InputError]:
         """What comes out for every pair."""
         turns = 0
-        plain = checking = None
+        work: dict[tuple[bool, int], Replayed] = {}
         while active := [pair for pair in self.pairs if pair.found is None]:
-            if self._foresees() or plain is None or checking is None:
-                plain, checking = self._work(check=False), self._work(check=True)
+            if self._foresees() or not work:
+                work = {(check, odd): self._work(check=check) for check in (False, True) for odd in (0, 1)}
             due = [pair for pair in active if self._due(pair)]
             for pair in due:
                 pair.looked = pair.number
             following = range(turns, turns + min(self._unread(pair.number) for pair in active))
             for turn in following:
-                (checking if due and turn == turns else plain)()
+                work[bool(due) and turn == turns, turn % 2]()
+                self.walk.go()
             self._read(following)
             turns = following.stop
         return [cast(Any, pair.found) for pair in self.pairs]
 
     def _work(self, *, check: bool) -> Replayed:
-        return Replayed(partial(self._turn, check=check), self.walk.warp.device)
+        return Replayed(partial(self._turn, check=check), self.walk.warp.device, self.memory)
 
     def _foresees(self) -> bool:
         """Ask what has to be known of the next turns, and tell whether that is something new."""
@@ -272,7 +280,7 @@ class _Turns:
         figures = [figure for each in seen for figure in (each.cost, each.residual, each.count)]
         parts = [cost for each in seen for _, cost in each.parts]
         judged = ops.decide(rules.judge, length, predicted, *figures, *parts, *state)
-        ops.take(walk.warp, walk.other, judged[:, 0])
+        ops.take(walk.other, walk.warp, judged[:, 0])
         end = 2 + walk.state.shape[-1]
         walk.state.copy_(judged[:, 2:end])
         line = judged[:, None, end:]
@@ -350,10 +358,13 @@ class Replayed:
     """Work for a device that is the same every time: recorded as a CUDA graph the second time, then played again.
 
     The first time it runs as it is, which compiles what has to be. Where nothing can be recorded it always does.
+
+    Args:
+        memory: of a pool that several recordings share.
     """
 
-    def __init__(self, work: Callable[[], None], device: torch.device) -> None:
-        self.work, self.device = work, device
+    def __init__(self, work: Callable[[], None], device: torch.device, memory: Any = None) -> None:
+        self.work, self.device, self.memory = work, device, memory
         self.graph: Any = None
         self.calls = 0
         self.recordable = device.type == "cuda"
@@ -371,7 +382,8 @@ class Replayed:
         graph = torch.cuda.CUDAGraph()
         try:
             # Other threads may launch and allocate meanwhile; two that begin to record would wait for each other.
-            with RECORDING, torch.cuda.device(self.device), torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            recording = torch.cuda.graph(graph, pool=self.memory, capture_error_mode="thread_local")
+            with RECORDING, torch.cuda.device(self.device), recording:
                 self.work()
         except RuntimeError:
             self.recordable = False

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from warpfactor.kernels.taps import gaussian_kernel
 from warpfactor.kernels.triton import slabs
 from warpfactor.kernels.triton.descent import adam_step, step_by_voxel
-from warpfactor.kernels.triton.field import compose_fields, taken
+from warpfactor.kernels.triton.field import compose_fields
 from warpfactor.kernels.triton.kernel import Kernel
 from warpfactor.kernels.triton.lncc import lncc_chain, lncc_force, lncc_maps, lncc_warp
 from warpfactor.kernels.triton.mi import mi_force, mi_votes
@@ -84,12 +84,8 @@ STEPS = {
 
 
 def iteration(metric: str, step: str) -> tuple[Launch, ...]:
-    """Metric with gradient, smoothing of the gradient, step, composition, smoothing of the warp, and taking it over.
-
-    With Adam, whose host waits for every step, two fields are exchanged instead.
-    """
-    end = () if step == "adam" else (Launch(taken),)
-    return (*METRICS[metric], *_smoothing(), *STEPS[step], Launch(compose_fields), *_smoothing(), *end)
+    """Metric with gradient, smoothing of the gradient, step, composition and smoothing of the warp."""
+    return (*METRICS[metric], *_smoothing(), *STEPS[step], Launch(compose_fields), *_smoothing())
 
 
 def bytes_per_voxel(launches: Sequence[Launch], *, cached: bool) -> float:
