@@ -201,7 +201,7 @@ def test_a_plain_start_that_is_used_instead_is_said_and_doubted_without_evidence
     changes = {"name": "affine", "metric": "mi", "kept": False, "ending": "worse", "history": {}}
     weak, strong = (convergence(registered(), **changes, evidence=each) for each in (5.0, 20.0))
     assert (weak.level, strong.level) == ("amber", "green")
-    assert all("nothing better than a plain start" in check.value for check in (weak, strong))
+    assert all("nothing better than its initialisation" in check.value for check in (weak, strong))
 
 
 def test_more_iterations_are_advised_for_the_stage_that_needs_them():

@@ -57,7 +57,7 @@ def test_options_group_by_their_order():
     assert (found.metric, found.weight) == ("mind", 3.0)
     assert [(p.metric, p.weight) for p in found.further] == [("mi", 0.5), ("mse", 2.0)]
     assert parse_pairs(None, ["mi"], None).metric == "mi"
-    with pytest.raises(InputError, match="--metric is given 1 times and --pair 3 times"):
+    with pytest.raises(InputError, match="--metric was given 1 times and --pair 3 times"):
         parse_pairs([*two, "e", "f"], ["mi"], None)
 
 
@@ -78,7 +78,7 @@ def wrong_cases(files, images, tmp_path):
     np.savetxt(outside, [[900, 0, 0, 10, 10, 10]], delimiter=",", header=head, comments="")
     return [
         (("--labels-weight", 1), "needs both label maps"),
-        ((*labels, "--label-values", "1"), "give --labels-weight NUMBER too"),
+        ((*labels, "--label-values", "1"), "has no effect without --labels-weight"),
         ((*labels, "--labels-weight", 1, "--label-values", "a"), "give whole numbers"),
         ((*labels, "--labels-weight", 1, "--label-values", "99"), "label 99 is not in both"),
         ((*labels[:3], tmp_path / "others.nii.gz", "--labels-weight", 1), "have no label in common"),

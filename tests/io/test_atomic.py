@@ -51,7 +51,7 @@ def test_what_cannot_be_written_is_refused_beforehand(tmp_path: Path) -> None:
     check_free(tmp_path / "file", force=True)
     with pytest.raises(FileError, match="is a folder; give the name of a file"):
         check_free(tmp_path, force=True)
-    with pytest.raises(FileError, match=r"cannot be made, .* is a file"):
+    with pytest.raises(FileError, match=r"cannot be created, because .* is a file"):
         check_free(tmp_path / "file" / "below", force=True)
     with pytest.raises(FileError, match="is a file; give the name of a folder"):
         check_folder(tmp_path / "file", force=True)

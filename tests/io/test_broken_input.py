@@ -151,13 +151,13 @@ def lonely_labels(folder):
 
 def all_nan(folder):
     write(folder, "nan.nii.gz", torch.full(GRID.shape, torch.nan))
-    return register(folder, moving="nan.nii.gz"), "no voxel is left with a finite value; all are NaN or infinite"
+    return register(folder, moving="nan.nii.gz"), "there is no voxel with a finite value; all are NaN or infinite"
 
 
 def nan_where_it_counts(folder):
     write(folder, "nan.nii.gz", torch.full(GRID.shape, torch.nan))
     mask = ("--moving-mask", folder / "mask.nii.gz")
-    return register(folder, *mask, moving="nan.nii.gz"), "no voxel is left inside its mask with a finite value"
+    return register(folder, *mask, moving="nan.nii.gz"), "there is no voxel with a finite value inside its mask"
 
 
 def constant(folder):
@@ -243,7 +243,7 @@ def unknown_backend(folder):
 
 
 def no_threads(folder):
-    return register(folder, "--threads", "0"), "0 threads cannot be used"
+    return register(folder, "--threads", "0"), "The number of threads must be at least 1, not 0"
 
 
 def wrong_weights(folder):
@@ -264,7 +264,7 @@ def file_as_folder(folder):
 
 
 def folder_below_file(folder):
-    return register(folder, output="fixed.nii.gz/out"), "cannot be made"
+    return register(folder, output="fixed.nii.gz/out"), "cannot be created"
 
 
 def occupied_folder(folder):

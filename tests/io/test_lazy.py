@@ -89,7 +89,7 @@ def test_boxes_cover_a_grid_once():
 
 
 def test_a_level_that_is_not_there_is_told(tmp_path):
-    with pytest.raises(FileError, match="announces the level 2, which is not there"):
+    with pytest.raises(FileError, match="lists the level 2, which does not exist"):
         open_lazily(store(tmp_path / "a.ome.zarr", announced=3))
 
 

@@ -58,7 +58,7 @@ def test_a_coarser_level_is_chosen_by_its_name(tmp_path):
 def test_n5_is_told_apart(tmp_path):
     (tmp_path / "a.n5" / "s0").mkdir(parents=True)
     for name in ("a.n5", "a.n5/s0"):
-        with pytest.raises(FileError, match="is N5, which zarr-python reads no more"):
+        with pytest.raises(FileError, match="is N5, which zarr-python no longer reads"):
             wf.read_image(tmp_path / name)
     with pytest.raises(FileError, match="is N5"):
         wf.write_image(wf.Image.from_array(VOXELS), tmp_path / "b.n5")

@@ -92,11 +92,11 @@ def test_a_run_that_is_stopped(images, ranks):
         ({"recipe": "rigid"}, "no deformable stage"),
         ({"recipe": "symmetric"}, "moves both images"),
         ({"overrides": {"deformable.metric": "mi"}}, "'mi' is not a sum over planes"),
-        ({"overrides": {"deformable.optimizer": "adam"}}, "'adam' is not made for slabs"),
-        ({"terms": [wf.Bending()]}, "look at the whole image"),
+        ({"overrides": {"deformable.optimizer": "adam"}}, "'adam' cannot be computed in slabs"),
+        ({"terms": [wf.Bending()]}, "need the whole image"),
         ({"backend": "reference"}, "backend 'numba'"),
-        ({"ranks": 0}, "0 ranks cannot share"),
-        ({"memory": HALF}, "cannot stay on a coarser grid"),
+        ({"ranks": 0}, "number of ranks must be at least 1, not 0"),
+        ({"memory": HALF}, "cannot be kept at half resolution"),
     ],
 )
 def test_refusals(images, options, sentence):
@@ -106,7 +106,7 @@ def test_refusals(images, options, sentence):
 
 def test_slices_are_refused():
     made = phantom((1, 40, 40))
-    with pytest.raises(wf.InputError, match="one slice has no planes"):
+    with pytest.raises(wf.InputError, match="the image has one slice"):
         wf.register(made.fixed, made.moving, ranks=2)
 
 

@@ -107,7 +107,7 @@ def test_a_custom_loss_can_be_set_but_not_loaded():
         ("deformable.convergence.window", 2.5, "give a whole number"),
         ("deformable.metric.symmetric", 1, "give true or false"),
         ("deformable.units", 1, "give a word"),
-        ("deformable.sigma_grad.x", 1, "it is a single value"),
+        ("deformable.sigma_grad.x", 1, "is a single value"),
         ("deformable.optimizer", "adma", "Unknown optimizer 'adma'"),
         ("deformable.convergence", 3, "must be a table of settings"),
         ("deformable.metric", "ncc", "Metric 'ncc' is for linear stages only; deformable takes lncc, mse, mi"),

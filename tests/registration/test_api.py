@@ -246,7 +246,7 @@ def test_threads_are_limited_for_the_run_only(images, monkeypatch, all_threads):
     assert found.run.threads == 1
     assert numba.get_num_threads() == before
     assert wf.register(*images, recipe="rigid", overrides=LINEAR, threads=10_000).run.threads == before
-    with pytest.raises(wf.InputError, match="0 threads cannot be used"):
+    with pytest.raises(wf.InputError, match="The number of threads must be at least 1, not 0"):
         wf.register(*images, threads=0)
 
 

@@ -151,7 +151,7 @@ def test_no_pairs_give_no_results():
         ({"fixed": "fixed.nii.gz"}, "fixed must be a list with one entry for each pair, it is a single str"),
         ({"fixed_mask": [None]}, "3 fixed images and 1 of fixed_mask"),
         ({"stop": [threading.Event()]}, "3 fixed images and 1 of stop"),
-        ({"together": 0}, "0 pairs together cannot be registered"),
+        ({"together": 0}, "registered together must be at least 1, not 0"),
     ],
 )
 def test_bad_batches_are_named(pairs, options, message):

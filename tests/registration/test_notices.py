@@ -14,7 +14,7 @@ from warpfactor.show.wording import sentence
 
 @pytest.mark.parametrize(
     ("metric", "words", "advice"),
-    [("lncc", "LNCC cost 0.", "--recipe multimodal"), ("auto", "hardly stands out", "try masks")],
+    [("lncc", "LNCC cost 0.", "--recipe multimodal"), ("auto", "stage is uncertain", "try masks")],
 )
 def test_images_with_nothing_in_common_are_noticed(metric, words, advice):
     rng = np.random.default_rng(3)
@@ -46,7 +46,7 @@ def test_mutual_information_that_hardly_stands_out_is_noticed(metric, evidence, 
     stage = {"name": "affine", "metric": metric, "cost_after": 0.4, "start": "mass", "evidence": evidence}
     found = find_notices([stage], np.eye(4), (0.0, 0.0))
     assert [notice.code for notice in found] == codes
-    assert all("hardly stands out" in sentence(notice) and "10.7" in sentence(notice) for notice in found)
+    assert all("stage is uncertain" in sentence(notice) and "10.7" in sentence(notice) for notice in found)
     del stage["evidence"]  # as in folders of earlier versions
     assert find_notices([stage], np.eye(4), (0.0, 0.0)) == ()
 

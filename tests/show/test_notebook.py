@@ -135,7 +135,7 @@ def test_html_of_a_doubtful_registration_says_so():
     rng = np.random.default_rng(3)
     linear = {"linear.levels": [2], "linear.iterations": [3], "linear.starts": ["identity"]}
     odd = wf.register(rng.random((40, 44)), rng.random((42, 40)), recipe="affine", overrides=linear)
-    assert "no more similar than a plain start" in odd._repr_html_()
+    assert "no more similar than its initialisation" in odd._repr_html_()
 
 
 def test_a_picture_of_an_oblique_grid_is_made():

@@ -318,8 +318,8 @@ def test_other_number_types_are_taken(dtype):
     ("changes", "message"),
     [
         ({"fixed": torch.full((1, 64, 56), 3.0)}, "constant"),
-        ({"fixed_mask": torch.zeros(1, 64, 56)}, "no voxel is left"),
-        ({"fixed": torch.full((1, 64, 56), math.nan)}, "no voxel is left"),
+        ({"fixed_mask": torch.zeros(1, 64, 56)}, "there is no voxel"),
+        ({"fixed": torch.full((1, 64, 56), math.nan)}, "there is no voxel"),
         ({"moving": torch.rand(4, 20, 20)}, "one slice"),
         ({"moving": torch.rand(1, 2, 30)}, "at least 4"),
         ({"fixed": torch.rand(9, 9, 9), "moving": torch.rand(3, 20, 20)}, "at least 4 along every axis"),

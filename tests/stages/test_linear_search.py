@@ -69,7 +69,7 @@ def test_a_result_no_better_than_a_plain_start_is_not_used(monkeypatch):
     assert not found.stage.kept
     assert np.array_equal(found.matrix, np.eye(4))
     assert (found.stage.ending, found.stage.start) == (Ending.WORSE, "identity")
-    assert "no more similar than a plain start" in ending_sentence(found.stage.ending, found.stage.name)
+    assert "no more similar than its initialisation" in ending_sentence(found.stage.ending, found.stage.name)
 
 
 def runs(scene):

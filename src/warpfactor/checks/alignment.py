@@ -69,7 +69,7 @@ def terms_of(stage: Mapping[str, Any]) -> list[str]:
 
 
 def _weak_evidence(stages: Sequence[Mapping[str, Any]]) -> tuple[Notice, ...]:
-    """Mutual information found a transform that hardly stands out from wrong ones."""
+    """Mutual information found a transform that is hardly better than wrong ones."""
     linear = [stage for stage in stages if stage["name"] != DEFORMABLE]
     if not linear or linear[-1]["metric"] != INFORMATION or has_evidence(linear[-1], unknown=True):
         return ()

@@ -84,7 +84,8 @@ def command(  # noqa: PLR0913 - one argument per option
         ),
     ] = None,
     landmarks_weight: Annotated[
-        float, typer.Option(metavar="NUMBER", help="Weight of landmarks in the cost; 0 only scores them.")
+        float,
+        typer.Option(metavar="NUMBER", help="Weight of landmarks in the cost; with 0 their error is only measured."),
     ] = 0.0,
     device: Annotated[str, typer.Option(metavar="NAME", help="Device to compute on: cpu or cuda.")] = "cpu",
     backend: Annotated[

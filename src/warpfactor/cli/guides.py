@@ -28,8 +28,8 @@ PairMetric = Annotated[
     typer.Option(
         "--metric",
         metavar="NAME",
-        help="Metric of a pair: lncc, mse, mi, mind or mixed. Give one for each --pair, in their order; with one more, "
-        "the first is that of FIXED and MOVING (default: of pairs lncc, of FIXED and MOVING as the recipe says).",
+        help="Metric of a further pair: lncc, mse, mi, mind or mixed (default: lncc). Give one for each --pair, in the "
+        "same order. If one more is given, the first one is the metric of FIXED and MOVING.",
     ),
 ]
 PairWeight = Annotated[
@@ -37,8 +37,8 @@ PairWeight = Annotated[
     typer.Option(
         "--weight",
         metavar="NUMBER",
-        help="Weight of a pair, counted as --metric: one for each --pair; with one more, the first is that of FIXED "
-        "and MOVING (default: 1 each).",
+        help="Weight of a further pair (default: 1). Give one for each --pair, in the same order. If one more is "
+        "given, the first one is the weight of FIXED and MOVING.",
     ),
 ]
 TermWeights = Annotated[
@@ -46,20 +46,22 @@ TermWeights = Annotated[
     typer.Option(
         "--term",
         metavar="NAME=WEIGHT",
-        help="Term of the warp alone: bending or volume, for instance bending=0.3. Can be repeated.",
+        help="Regularisation term, bending or volume, with its weight, for instance bending=0.3. Can be repeated.",
     ),
 ]
 LabelsWeight = Annotated[
     float,
     typer.Option(
         metavar="NUMBER",
-        help="Weight of the label maps in the cost of the deformable stage. 0 only scores them; with 1 they pull "
-        "about as strongly as the images do.",
+        help="Weight of the label maps in the cost of the deformable stage. With 0 the overlap is only measured; with "
+        "1 the labels have about as much influence as the images.",
     ),
 ]
 LabelValues = Annotated[
     str | None,
-    typer.Option(metavar="NUMBERS", help="Labels that guide, for instance 17,53 (default: all that both maps have)."),
+    typer.Option(
+        metavar="NUMBERS", help="Labels to use in the cost, for instance 17,53 (default: all that both maps have)."
+    ),
 ]
 
 
@@ -101,8 +103,8 @@ def _in_order(given: Sequence[_T] | None, pairs: int, option: str, first: Any, o
     if len(values) == pairs:
         return first, values
     raise InputError(
-        f"{option} is given {len(values)} times and {PAIR} {pairs} times; give one {option} for each {PAIR}, or one "
-        "more, which comes first and is for FIXED and MOVING."
+        f"{option} was given {len(values)} times and {PAIR} {pairs} times; give one {option} for each {PAIR}, or "
+        "one more, which comes first and is for FIXED and MOVING."
     )
 
 
@@ -127,7 +129,7 @@ def parse_labels(
     """The label maps that guide; none if they are only scored."""
     if weight == 0:
         if values is not None:
-            raise InputError(f"--label-values {values} chooses the labels that guide; give --labels-weight NUMBER too.")
+            raise InputError(f"--label-values {values} has no effect without --labels-weight; give a weight above 0.")
         return ()
     if fixed is None or moving is None:
         raise InputError(

@@ -21,29 +21,39 @@ def command(  # noqa: PLR0913 - one argument per option
         Path, typer.Argument(metavar="RESULTS", help="Folder that `template` wrote, or `cohort` with --template.")
     ],
     table: Annotated[
-        Path, typer.Argument(metavar="TABLE", help="CSV or TSV file with the column name and those to compare by.")
+        Path,
+        typer.Argument(
+            metavar="TABLE",
+            help="CSV or TSV file with one line per person: the column name, the effect and the covariates.",
+        ),
     ],
     output: OutputFolder,
     effect: Annotated[
         str,
-        typer.Option("--effect", metavar="COLUMN", help="Column of two groups to compare, or of numbers for a slope."),
+        typer.Option(
+            "--effect", metavar="COLUMN", help="Column to test: two groups, or numbers, whose slope is tested."
+        ),
     ],
     covariate: Annotated[
         list[str] | None,
-        typer.Option(metavar="COLUMN", help="Column whose influence is removed. Can be repeated."),
+        typer.Option(metavar="COLUMN", help="Column to include in the model as a covariate. Can be repeated."),
     ] = None,
     mask: Annotated[
         Path | None,
-        typer.Option("--mask", metavar="FILE", help="Where to compare (default: the object in the mean image)."),
+        typer.Option(
+            "--mask", metavar="FILE", help="Mask of the voxels to test (default: the foreground of the mean image)."
+        ),
     ] = None,
     smooth: Annotated[
         float | None,
-        typer.Option(metavar="MM", help="Width at half maximum of the smoothing of the maps (default: two voxels)."),
+        typer.Option(
+            metavar="MM", help="Full width at half maximum of the Gaussian that smooths the maps (default: two voxels)."
+        ),
     ] = None,
     total: Annotated[
         bool, typer.Option("--total", help="Include the affines: compare absolute volumes, not relative ones.")
     ] = False,
-    q: Annotated[float, typer.Option("--q", metavar="SHARE", help="False discovery rate that is allowed.")] = 0.05,
+    q: Annotated[float, typer.Option("--q", metavar="SHARE", help="False discovery rate to allow.")] = 0.05,
     force: Force = False,
     threads: Threads = None,
     quiet: Quiet = False,

@@ -54,7 +54,7 @@ Memory = Annotated[
     typer.Option(
         "--memory",
         metavar="SIZE",
-        help="Limit of memory to keep within, for instance 8GB (default: none); it decides what is held at once.",
+        help="Memory limit, for instance 8GB (default: none). Large images are then processed in parts.",
     ),
 ]
 Report = Annotated[bool, typer.Option("--report/--no-report", help="Also write report.html, to check the result.")]

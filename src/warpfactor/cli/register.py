@@ -113,8 +113,8 @@ def command(  # noqa: PLR0913 - one argument per option
         float,
         typer.Option(
             metavar="NUMBER",
-            help="Weight of the landmarks in the cost of the deformable stage. 0 only scores them; with 1 they "
-            "pull as strongly as the images do around them.",
+            help="Weight of the landmarks in the cost of the deformable stage. With 0 the error is only measured; "
+            "with 1 they pull as strongly as the images do around them.",
         ),
     ] = 0.0,
     ras: Ras = False,

@@ -15,7 +15,7 @@ def _share(context: typer.Context, count: int | None) -> Any:  # int or Ranks; T
     if "TORCHELASTIC_RUN_ID" not in os.environ:  # as torch.distributed asks; importing that takes a second
         return 1 if count is None else count
     if count is not None:
-        raise InputError(f"The number of ranks is given by torchrun; leave --ranks {count} out.")
+        raise InputError(f"torchrun sets the number of ranks; leave --ranks {count} out.")
     from warpfactor.ranks.crew import Ranks
 
     ranks = context.with_resource(Ranks.torchrun())
@@ -30,8 +30,8 @@ RankCount = Annotated[
     typer.Option(
         "--ranks",
         metavar="COUNT",
-        help="Share the deformable stage among so many processes of this machine; the result is the same to the last "
-        "bit. For several machines start the command by torchrun.",
+        help="Number of processes of this machine that share the deformable stage; the result is bit-identical. For "
+        "several machines, start the command with torchrun.",
         callback=_share,
     ),
 ]

@@ -52,7 +52,7 @@ def stream(
     from warpfactor.registration.streaming import write_resampled
 
     if engine is not None and not omezarr.handles(output):
-        raise InputError(f"{output}: several processes write an OME-Zarr only; give a name that ends in .ome.zarr.")
+        raise InputError(f"{output}: several processes can only write OME-Zarr; give a name that ends in .ome.zarr.")
     work = order.open(transform)
     voxels = _block_voxels(None if memory is None else limit_of(memory), order.source)
     if engine is None:
@@ -69,8 +69,8 @@ def spent(memory: str | None) -> str:
     peak = peak_bytes()
     if memory is None or peak is None:
         return ""
-    broken = "" if peak <= limit_of(memory) else ": THE LIMIT WAS NOT HELD"
-    return f" ({shown_bytes(peak)} of memory at most, {memory} allowed{broken})"
+    broken = "" if peak <= limit_of(memory) else ": the limit was exceeded"
+    return f" (peak memory {shown_bytes(peak)}, limit {memory}{broken})"
 
 
 def compose_in_slabs(given: GivenTransform, output: Path, memory: str, reference: Path | None, *, force: bool) -> bool:

@@ -166,7 +166,7 @@ def _memory(plan: Mapping[str, Any] | None) -> str:
     if plan is None or plan["peak_bytes"] is None:
         return ""
     peak, foreseen, limit = (shown_bytes(plan[name]) for name in ("peak_bytes", "predicted_bytes", "limit_bytes"))
-    return f"{peak} at most, {foreseen} predicted, {limit} allowed{'' if plan['held'] else ': THE LIMIT WAS NOT HELD'}"
+    return f"peak {peak}, predicted {foreseen}, limit {limit}{'' if plan['held'] else ': the limit was exceeded'}"
 
 
 def _output(entries: Mapping[str, Any], output: Path, seconds: float) -> str:

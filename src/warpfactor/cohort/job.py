@@ -75,7 +75,7 @@ def option_problems(options: JobOptions, *, here: bool) -> Iterator[str]:
     except WarpfactorError as error:
         yield str(error)
     if not 0 <= options.landmarks_weight < math.inf:
-        yield f"The landmarks cannot have the weight {options.landmarks_weight:g}; give 0 or more."
+        yield f"The weight of the landmarks must be 0 or more, not {options.landmarks_weight:g}."
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ class Store:
             claims.mkdir(parents=True, exist_ok=True)
             self.failure_file("x").parent.mkdir(exist_ok=True)
         except OSError as error:
-            raise FileError(f"{self.folder}: the folder cannot be made ({error.strerror or error}).") from error
+            raise FileError(f"{self.folder}: the folder cannot be created ({error.strerror or error}).") from error
 
     @contextmanager
     def claim(self, name: str) -> Iterator[None]:

@@ -102,15 +102,15 @@ def longitudinal(  # noqa: PLR0913 - as register, all but the scans have default
 def _load(scans: Sequence[Any], masks: Sequence[Any] | None) -> list[Image]:
     """The scans with names that differ; InputError if there are too few, or not one mask for each."""
     if isinstance(scans, (str, Path)) or len(scans) < 2:
-        raise InputError("Changes are between scans; give a list of two or more of one person.")
+        raise InputError("At least two scans of one person are needed; give them as a list.")
     if masks is not None and len(masks) != len(scans):
         raise InputError(f"There are {len(scans)} scans and {len(masks)} masks; give one mask for each scan.")
     images = [load_image(scan, name=f"scan {number}") for number, scan in enumerate(scans, start=1)]
     for number, image in enumerate(images, start=1):
         if image.channels != images[0].channels:
             raise InputError(
-                f"{image.name} has {image.channels} channels and {images[0].name} has {images[0].channels}; give scans "
-                "of one kind."
+                f"{image.name} has {image.channels} channels and {images[0].name} has {images[0].channels}; all scans "
+                "need the same number of channels."
             )
         if any(image.name == other.name for other in images[: number - 1]):
             images[number - 1] = replace(image, name=f"{image.name} ({number})")

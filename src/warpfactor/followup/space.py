@@ -65,7 +65,8 @@ def halves_of(found: Registration) -> Halves:
     warp = found.warp
     if warp is not None:
         raise InputError(
-            f"The recipe {found.recipe.name!r} favours the first scan; choose one whose deformable.method is symmetric."
+            f"The recipe {found.recipe.name!r} treats the two scans differently; choose one whose deformable.method "
+            "is symmetric."
         )
     middle = Middle.of(found.fixed_grid, found.moving_grid, np.asarray(found.affine.matrix))
     still = torch.zeros((3, *middle.grid.shape))

@@ -89,10 +89,10 @@ class Image:
         axes = self.grid.ndim
         wanted_numbers = f"give one number above 0 in mm, or {axes}, since the image is {axes}-D."
         if numbers.ndim != 1 or len(numbers) not in (1, axes):
-            raise InputError(f"{numbers.size} numbers do not fit as spacing: {wanted_numbers}")
+            raise InputError(f"{numbers.size} numbers are not a valid spacing: {wanted_numbers}")
         if not np.all(np.isfinite(numbers) & (numbers > 0)):
             worst = numbers[~(np.isfinite(numbers) & (numbers > 0))][0]
-            raise InputError(f"{worst:g} is no spacing: {wanted_numbers}")
+            raise InputError(f"{worst:g} is not a valid spacing: {wanted_numbers}")
         wanted = np.full(3, self.grid.spacing_mm, dtype=np.float64)
         wanted[3 - axes :] = numbers
         matrix = self.grid.matrix.copy()

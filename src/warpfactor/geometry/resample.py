@@ -86,7 +86,7 @@ def resample_through(
         raise InputError(f"Unknown interpolation {mode!r}; use one of {', '.join(methods)}.")
     if image.grid.ndim != place.grid.ndim:
         raise InputError(
-            f"{image.name} is a {image.grid.ndim}-D image and is to be carried onto a {place.grid.ndim}-D grid; "
+            f"{image.name} is a {image.grid.ndim}-D image, but the grid to resample it to is {place.grid.ndim}-D; "
             "both must have the same dimension: give an image like those that were registered."
         )
     backend = ops or select(image.data.device)

@@ -246,7 +246,7 @@ def _check_dimension(parts: Iterable[Affine | Warp], grid: Grid) -> None:
         if part.ndim != grid.ndim and not (grid.ndim == 2 and flat):
             kind = type(part).__name__.lower()
             raise InputError(
-                f"The {kind} is {part.ndim}-D, the image {grid.ndim}-D; give a transform that is of such images."
+                f"The {kind} is {part.ndim}-D, the image {grid.ndim}-D; give a transform for {grid.ndim}-D images."
             )
 
 

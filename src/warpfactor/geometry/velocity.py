@@ -89,7 +89,7 @@ class Velocity:
 def mean_velocity(velocities: Sequence[Velocity], weights: Sequence[float] | None = None) -> Velocity:
     """The weighted mean of velocities on one grid; its exponential is the mean of their warps."""
     if not velocities:
-        raise InputError("The mean of no velocities is not defined; give at least one.")
+        raise InputError("The mean needs at least one velocity field.")
     first = velocities[0]
     for number, each in enumerate(velocities, 1):
         if not each.grid.same_space(first.grid):
@@ -98,7 +98,7 @@ def mean_velocity(velocities: Sequence[Velocity], weights: Sequence[float] | Non
             )
     given = [1.0] * len(velocities) if weights is None else list(weights)
     if len(given) != len(velocities) or min(given) < 0 or not 0 < sum(given) < math.inf:
-        raise InputError(f"The weights {given} must be as many as the velocities ({len(velocities)}), and positive.")
+        raise InputError(f"Give one positive weight for each of the {len(velocities)} velocities; these are {given}.")
     total = sum(weight * each.field.double() for weight, each in zip(given, velocities, strict=True)) / sum(given)
     return replace(first, field=torch.as_tensor(total).to(first.field.dtype))
 

@@ -138,7 +138,7 @@ def check_folder(path: str | Path, *, force: bool) -> None:
 def _check_place(path: Path) -> None:
     place = next(folder for folder in path.absolute().parents if folder.exists())
     if not place.is_dir():
-        raise FileError(f"{path}: cannot be made, {place} is a file; choose another folder.")
+        raise FileError(f"{path}: cannot be created, because {place} is a file; choose another folder.")
     _check_writable(place, path)
 
 
@@ -150,14 +150,16 @@ def _check_writable(place: Path, path: Path) -> None:
         trial.rmdir()
     except OSError as error:
         reason = error.strerror or error
-        raise FileError(f"{path}: cannot be made, {place} is not writable ({reason}); choose another one.") from error
+        raise FileError(
+            f"{path}: cannot be created, because {place} is not writable ({reason}); choose another one."
+        ) from error
 
 
 def _check_space(path: Path, need_bytes: int) -> None:
     free = shutil.disk_usage(path.parent).free
     if free < need_bytes:
         raise FileError(
-            f"{path}: the disk has {free >> 20} MB left, {need_bytes >> 20} MB are needed; free some space."
+            f"{path}: the disk has {free >> 20} MB left, but {need_bytes >> 20} MB are needed; free some space."
         ) from OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
@@ -172,7 +174,7 @@ def _make_folder(folder: Path) -> list[Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise FileError(f"{folder}: the folder cannot be made ({error.strerror or error}).") from error
+        raise FileError(f"{folder}: the folder cannot be created ({error.strerror or error}).") from error
     return missing
 
 
@@ -207,7 +209,7 @@ def _remove_leftovers(place: Path, *, locked: bool) -> None:
             found = left.fullmatch(entry.name)
             if found is None or not (locked or time.time() - entry.lstat().st_mtime > _ABANDONED_SECONDS):
                 continue
-            _log.info("%s was left by a run that was killed", entry)
+            _log.info("removing %s, which a killed run left behind", entry)
             if found["old"] and not place.exists():
                 entry.replace(place)
             elif entry.is_dir() and not entry.is_symlink():

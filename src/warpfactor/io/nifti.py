@@ -180,7 +180,7 @@ def _parse_header(path: Path, stream: BinaryIO) -> _Header:
     for kind in (_Nifti1Header, _Nifti2Header):
         if kind.may_contain_header(raw):
             return kind(raw[: kind.sizeof_hdr], check=False)
-    raise FileError(f"{path}: is not a NIfTI file although its name says so; check the program that wrote it.")
+    raise FileError(f"{path}: is not a NIfTI file, although its suffix says so; check the program that wrote it.")
 
 
 def _layout(path: Path, header: _Header, *, field: bool) -> _Layout:

@@ -124,7 +124,8 @@ def _coarser(path: Path) -> Iterator[_Level]:
         for entry in described["datasets"][1:]:
             if entry["path"] not in node:
                 raise FileError(
-                    f"{path}: announces the level {entry['path']}, which is not there; write the levels again, or name "
+                    f"{path}: its metadata lists the level {entry['path']}, which does not exist; write the levels "
+                    "again, or name "
                     f"the one to use, {path}/{described['datasets'][0]['path']}."
                 )
             yield _level(path, node[entry["path"]], described, entry)
@@ -188,7 +189,8 @@ def _check_name(path: Path) -> None:
     """FileError for N5."""
     if not any(part.lower().endswith(SUFFIX) for part in path.parts):
         raise FileError(
-            f"{path}: is N5, which zarr-python reads no more since its version 3; convert it to OME-Zarr, for instance "
+            f"{path}: is N5, which zarr-python no longer reads since its version 3; convert it to OME-Zarr, for "
+            "instance "
             "with the N5 plugins of Fiji."
         )
 

@@ -234,18 +234,18 @@ def _picture(source: VoxelSource, data: Array, path: Path) -> Array:
     """Voxels as unsigned integers; FileError if a picture cannot hold them."""
     if source.step is not None or source.grid.shape[0] > 1:
         planes = source.volumes * source.grid.shape[0]
-        raise FileError(f"{path}: this format holds one plane, the image has {planes}; write .nii.gz.")
+        raise FileError(f"{path}: this format stores one slice, but the image has {planes}; write .nii.gz.")
     low, high = float(data.min()), float(data.max())
     limit = 65535 if path.suffix.lower() == ".png" else 255
     if not (low >= 0 and high <= limit):  # NaN fails both comparisons
         raise FileError(
-            f"{path}: this format holds integers from 0 to {limit}, the image ranges from {low:g} to {high:g}; "
+            f"{path}: this format stores integers from 0 to {limit}, but the image ranges from {low:g} to {high:g}; "
             "write .nii.gz or .tif."
         )
     rounded = np.round(data)
     if float(np.abs(data - rounded).max()) > max(_LARGEST_ROUNDING * (high - low), _NEGLIGIBLE_ROUNDING):
         raise FileError(
-            f"{path}: this format holds integers, the image has fractions between {low:g} and {high:g}; "
+            f"{path}: this format stores integers, but the image has fractions between {low:g} and {high:g}; "
             "write .nii.gz or .tif."
         )
     return rounded.astype(np.uint16 if high > 255 else np.uint8)

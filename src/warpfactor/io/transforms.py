@@ -92,7 +92,7 @@ def write_transform(transform: Transform, path: str | Path, *, force: bool = Fal
 def write_velocity(velocity: Velocity, path: str | Path, *, force: bool = False) -> None:
     """Write a velocity as an image of vectors in LPS mm per unit of time, which ITK reads as a displacement field."""
     if not is_field_file(Path(path)):
-        raise FileError(f"{path}: a velocity is an image of vectors; use one of {', '.join(field_suffixes())}.")
+        raise FileError(f"{path}: a velocity field is a vector image; use one of {', '.join(field_suffixes())}.")
     write_transform(velocity.as_field(), path, force=force)
 
 
@@ -100,7 +100,7 @@ def read_velocity(path: str | Path, *, space: str = "fixed") -> Velocity:
     """Read the velocity in a file that `write_velocity` or a result folder wrote."""
     field = read_transform(path, source=space, target=space)
     if not isinstance(field, Warp):
-        raise FileError(f"{path}: a velocity is an image of vectors, and this is not.")
+        raise FileError(f"{path}: a velocity field is a vector image, and this file is not.")
     return Velocity.from_field(field)
 
 
@@ -303,7 +303,7 @@ def _merged(affines: Sequence[Affine], ndim: int) -> Affine:
     for affine in affines:
         matrix = affine.matrix @ matrix
     if ndim == 2 and not np.array_equal(matrix[2], (0, 0, 1, 0)):
-        raise InputError("A 2-D affine must leave z alone; give a 3-D one for 3-D files.")
+        raise InputError("A 2-D affine must not change z; give a 3-D one for 3-D files.")
     return Affine(matrix, dimension=ndim)
 
 

@@ -39,5 +39,5 @@ def measurable(values: Array | Tensor, mask: Array | Tensor | None) -> tuple[Ten
 def counted(tally: Tally) -> Tally:
     """The tally; InputError if it is empty."""
     if tally.count == 0:
-        raise InputError("There is no voxel to measure: the mask is empty")
+        raise InputError("The mask is empty, so there are no voxels to measure")
     return tally

@@ -35,7 +35,7 @@ def _selected(values: Array | Tensor, mask: Array | Tensor | None) -> Array:
         array, inside = same_shape(array, to_array(mask).astype(bool))
         array = array[inside]
     if array.size == 0:
-        raise InputError("There is no voxel to measure: the mask is empty")
+        raise InputError("The mask is empty, so there are no voxels to measure")
     return array.ravel()
 
 

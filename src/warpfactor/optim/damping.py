@@ -169,7 +169,7 @@ class Trust:
 
     def __post_init__(self) -> None:
         if not self.relative:
-            raise InputError("The trust rule knows relative damping only; use 'paper' for an absolute one.")
+            raise InputError("The trust rule supports relative damping only; use 'paper' for an absolute one.")
         _check(self.initial, self.increase, self.decrease, self.floor, self.cap)
 
     def copies(self, *, finest: bool) -> bool:

@@ -49,7 +49,7 @@ class Ranks:
 
     def __init__(self, count: int, *, threads: int | None = None) -> None:
         if count < 1:
-            raise InputError(f"{count} ranks cannot share anything; give a number of at least 1.")
+            raise InputError(f"The number of ranks must be at least 1, not {count}.")
         self.count, self._threads = count, threads
         self.peaks: tuple[int, ...] = ()
         self._exchange: Exchange | None = None
@@ -86,7 +86,7 @@ class Ranks:
 
     def follow(self) -> None:
         """Compute what rank 0 asks for, until it closes; for all ranks but that one."""
-        raise InputError("Rank 0 leads and does not follow; call register.")
+        raise InputError("Rank 0 runs the registration itself; call register there.")
 
     def run(self, scene: Scene, settings: Deformable, *, ops: Ops, affine: Matrix, watch: Watch) -> Found:
         """What the deformable stage finds; the bits are those of one process."""
@@ -162,7 +162,7 @@ class _Started(Ranks):
         while names and not self._store.check(names):
             self.check()
             if time.monotonic() > until:
-                raise RankError(f"Not all of {self.count} ranks came within {JOIN_S} s; nothing was written.")
+                raise RankError(f"Not all of {self.count} ranks had started after {JOIN_S} s; nothing was written.")
             time.sleep(0.05)
         open_group(self._store, 0, self.count)
 
@@ -265,7 +265,7 @@ class _Launched(Ranks):
 
     def __init__(self, *, threads: int | None) -> None:
         if not (dist.is_initialized() or dist.is_torchelastic_launched()):
-            raise InputError("This process was not started by torchrun; use Ranks.local(4), or start it by torchrun.")
+            raise InputError("This process was not started by torchrun; use Ranks.local(4), or start it with torchrun.")
         here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         if not dist.is_initialized():
             dist.init_process_group(MESH if _has_cuda() else "gloo", timeout=timedelta(seconds=WAIT_S))

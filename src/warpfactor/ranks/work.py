@@ -92,26 +92,27 @@ def check_shared(settings: Deformable | None, *, guided: bool, warped: bool, dep
         depth: number of planes of the fixed image.
     """
     if settings is None:
-        _refuse("The recipe has no deformable stage, which is what ranks share")
+        _refuse("The recipe has no deformable stage, the only stage that ranks can share")
     if treats_alike(settings):
-        _refuse(f"The method {settings.method!r} moves both images, of which ranks would need all")
+        _refuse(f"The method {settings.method!r} moves both images, which ranks cannot share")
     if not isinstance(settings.metric, (LNCC, MIND, MSE)):
-        _refuse(f"The metric {settings.metric.name!r} is not a sum over planes, which ranks could share")
+        _refuse(f"The metric {settings.metric.name!r} is not a sum over planes, so ranks cannot share it")
     if isinstance(settings.optimizer, (Adam, Tile)):
-        _refuse(f"The step {settings.optimizer.name!r} is not made for slabs of an image")
+        _refuse(f"The step {settings.optimizer.name!r} cannot be computed in slabs, so ranks cannot share it")
     if guided:
-        _refuse("Landmarks, labels and further terms look at the whole image")
+        _refuse("Landmarks, labels and further terms need the whole image, so ranks cannot share them")
     if warped:
-        _refuse("An initial warp belongs to the whole image")
+        _refuse("Ranks cannot share an initial warp")
     if depth == 1:
-        _refuse("An image of one slice has no planes to share")
+        _refuse("Ranks share the planes of a volume, and the image has one slice")
 
 
 def check_backend(name: str) -> None:
     """InputError if ranks cannot compute by this backend."""
     if name != BACKEND:
         raise InputError(
-            f"Ranks compute with the backend {BACKEND!r} on CPUs, not with {name!r}; leave ranks out, or choose that."
+            f"Ranks compute with the backend {BACKEND!r} on CPUs, not with {name!r}; leave ranks out, or choose that "
+            "backend."
         )
 
 

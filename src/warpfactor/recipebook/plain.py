@@ -115,8 +115,8 @@ def _apply(current: Any, hint: Any, node: _Node, where: str) -> Any:
     if isinstance(current, tuple) and get_origin(hint) is tuple:
         return _apply_each(current, get_args(hint)[0], children, where)
     if not dataclasses.is_dataclass(current):
-        part = "it is switched off" if current is None else "it is a single value"
-        raise InputError(f"{where}.{next(iter(children))} cannot be set: {where} has no parts, {part}.")
+        part = "is switched off" if current is None else "is a single value"
+        raise InputError(f"{where}.{next(iter(children))} cannot be set: {where} {part}.")
     hints = _fields(type(cast(Any, current)))
     for name in children:
         if name not in hints:
@@ -222,7 +222,7 @@ def _any_of(value: Any, members: tuple[Any, ...], where: str) -> Any:
     if value is None or (value == "none" and str not in members):
         if type(None) in members:
             return None
-        raise InputError(f"{where} cannot be none.")
+        raise InputError(f"{where} needs a value and cannot be none.")
     kinds = [member for member in members if member is not type(None)]
     for kind in kinds[:-1]:
         try:

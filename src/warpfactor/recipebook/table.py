@@ -168,7 +168,8 @@ _TABLE = (
     ),
     Recipe(
         "velocity",
-        "As symmetric, by a stationary velocity field: powers, means and the inverse of the warp follow from it.",
+        "As symmetric, with a stationary velocity field, from which powers, means and the inverse of the warp are "
+        "computed.",
         (replace(_AFFINE, symmetric=True),),
         replace(_ADAPTIVE, method="velocity"),
         replace(_BROAD, method="velocity"),
@@ -177,7 +178,7 @@ _TABLE = (
     ),
     Recipe(
         "longitudinal",
-        "Scans of one person: a rigid transform, then a warp, both found alike for either scan.",
+        "Scans of one person: a rigid transform, then a warp, which treat both scans alike.",
         (replace(_RIGID, symmetric=True),),
         replace(
             _ADAPTIVE, method="symmetric", step=0.25, volume=0.0, heavy=0.0, broad_from=0.0

@@ -77,7 +77,7 @@ def register_batch(
     [1, 1, 1]
     """
     if together is not None and together < 1:
-        raise InputError(f"{together} pairs together cannot be registered; give a number of at least 1.")
+        raise InputError(f"The number of pairs registered together must be at least 1, not {together}.")
     calls = _calls(fixed, moving, progress, stop, options)
     backend = None if _draws(options) else _company_backend(options)
     usual = TOGETHER if backend is None else TOGETHER_ON_DEVICE

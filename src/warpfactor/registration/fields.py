@@ -128,7 +128,7 @@ def check_limit(limit: int, needed: float, what: str) -> None:
     least = own_bytes() + needed
     if least > limit:
         raise OutOfMemoryError(
-            f"A memory limit of {shown_bytes(limit)} cannot be held: {what} needs at least {shown_bytes(least)}."
+            f"A memory limit of {shown_bytes(limit)} is too low: {what} needs at least {shown_bytes(least)}."
         )
 
 

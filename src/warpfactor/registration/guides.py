@@ -109,7 +109,8 @@ class LabelPair(Guide):
             common = tuple(sorted({int(value) for value in self.values}))
         if not common:
             raise InputError(
-                f"{fixed.name} and {moving.name} have no label in common; give maps that number structures alike."
+                f"{fixed.name} and {moving.name} have no label in common; give maps that use the same numbers for the "
+                "same structures."
             )
         return LabelTerm(fixed.data[0], moving.data[0], fixed.grid, moving.grid, common)
 
@@ -172,7 +173,9 @@ def _metric(given: str | Term) -> Term:
 def _check_place(image: Image, of: Image) -> None:
     """InputError if an image lies apart from the one it belongs to."""
     if image.grid.ndim != of.grid.ndim:
-        raise InputError(f"{image.name} is {image.grid.ndim}-D and {of.name} is {of.grid.ndim}-D; they must be alike.")
+        raise InputError(
+            f"{image.name} is {image.grid.ndim}-D and {of.name} is {of.grid.ndim}-D; both must have the same dimension."
+        )
     if lie_apart(image.grid, of.grid):
         raise InputError(f"{image.name} lies outside {of.name} in space; check its header.")
 

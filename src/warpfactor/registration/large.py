@@ -287,13 +287,15 @@ def _scale(image: LazyImage, channel: int) -> Scale:
     values = np.concatenate([part[::every] for part in parts]).astype(np.float64)
     values = values[np.isfinite(values)]
     if not values.size:
-        raise InputError(f"{image.name}: no voxel is left with a finite value; all are NaN or infinite.")
+        raise InputError(f"{image.name}: there is no voxel with a finite value; all are NaN or infinite.")
     low, high = np.quantile(values, [TAILS, 1 - TAILS])
     low, high = float(low - (high - low)), float(high + (high - low))
     kept = values.clip(low, high)
     mean, sd = float(kept.mean()), float(kept.std())
     if not sd > 1e-6 * abs(mean):
-        raise InputError(f"{image.name} is constant ({mean:g}) where it counts; there is nothing to register.")
+        raise InputError(
+            f"{image.name} is constant ({mean:g}) in the region to be registered, so there is nothing to align."
+        )
     return Scale(low, high, mean, sd)
 
 

@@ -57,13 +57,12 @@ class MemoryPlan:
     @property
     def sentence(self) -> str:
         """For people, before the run starts."""
-        how = (
-            f"images as {self.images}, warp on the {'grid of the fixed image' if self.warp == 'full' else 'half grid'}"
-        )
-        slabs = "" if self.slab_planes is None else f", slabs of {self.slab_planes} planes"
+        resolution = "the" if self.warp == "full" else "half the"
+        how = f"images as {self.images}, warp at {resolution} resolution of the fixed image"
+        slabs = "" if self.slab_planes is None else f", in slabs of {self.slab_planes} planes"
         return (
-            f"Memory: {how}{slabs}; {shown_bytes(self.predicted_bytes)} predicted of "
-            f"{shown_bytes(self.limit_bytes)} allowed."
+            f"Memory: {how}{slabs}; predicted peak {shown_bytes(self.predicted_bytes)}, "
+            f"limit {shown_bytes(self.limit_bytes)}."
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -107,7 +106,9 @@ def make_plan(
     beside = beside or Beside()
     if isinstance(limit, MemoryPlan):
         if limit.coarser and (beside.shared or not can_run_coarser(recipe)):
-            raise InputError(f"The warp of the recipe {recipe.name!r} cannot stay on a coarser grid for these images.")
+            raise InputError(
+                f"The warp of the recipe {recipe.name!r} cannot be kept at half resolution for these images."
+            )
         return limit
     bytes_allowed = limit_bytes(limit)
     masked = zip((fixed, moving), beside.masked, strict=True)
@@ -118,7 +119,7 @@ def make_plan(
     if fitting is None:
         least = min(plan.predicted_bytes for plan in plans)
         raise OutOfMemoryError(
-            f"A memory limit of {shown_bytes(bytes_allowed)} cannot be held: registering {fixed.name} "
+            f"A memory limit of {shown_bytes(bytes_allowed)} is too low: registering {fixed.name} "
             f"({fixed.grid.summary}) and {moving.name} needs at least {shown_bytes(least)}"
             f"{_why(recipe, beside)}."
         )
@@ -134,7 +135,7 @@ def limit_bytes(limit: str | float) -> int:
     """A limit in bytes."""
     found = parse_bytes(limit) if isinstance(limit, str) else int(limit)
     if found < 1:
-        raise InputError(f"A memory limit of {limit} bytes cannot be held; write for instance 8GB.")
+        raise InputError(f"A memory limit of {limit} bytes is not valid; write for instance 8GB.")
     return found
 
 
@@ -147,16 +148,16 @@ def can_run_coarser(recipe: Recipe) -> bool:
 def _why(recipe: Recipe, beside: Beside) -> str:
     """Why there is no way that takes less."""
     if beside.shared:
-        return " in rank 0, as ranks do not share the finest level on the half grid; it needs less without ranks"
+        return " in rank 0, because ranks cannot keep the warp at half resolution; without ranks it needs less"
     if beside.guided:
-        return ", as landmarks and other terms need whole fields; it needs less without them"
+        return ", because landmarks and further terms need the whole displacement field; without them it needs less"
     stages = [each for each in (recipe.deformable, recipe.across) if each is not None]
     whole = [each.metric.name for each in stages if not isinstance(each.metric, Local)]
     if can_run_coarser(recipe):
         return "; crop the images, or register a coarser level of them"
     if whole:
-        return f", as the metric {whole[0]} looks at whole images; the recipe brain, for one, needs less"
-    return ", as the recipe keeps whole fields; the recipe brain, for one, needs less"
+        return f", because the metric {whole[0]} needs whole images; the recipe brain, for example, needs less"
+    return ", because the recipe needs the whole displacement field; the recipe brain, for example, needs less"
 
 
 class _Pair(NamedTuple):

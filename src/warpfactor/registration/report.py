@@ -50,7 +50,7 @@ __all__ = [
 ]
 
 
-CLAIMED = "The verdict is what the report claims; it could not be made again, because an image is missing."
+CLAIMED = "The verdict is the one stored with the report; it could not be made again, because an image is missing."
 
 
 class ImageNotFoundError(FileError):
@@ -112,7 +112,7 @@ def _damage(folder: str | Path) -> Iterator[None]:
         yield
     except (TypeError, KeyError, AttributeError, IndexError) as error:
         reason = f"{type(error).__name__}: {error}"
-        raise FileError(f"{folder}: its {RESULT} has an entry that is not of its kind ({reason}).") from error
+        raise FileError(f"{folder}: its {RESULT} has an entry that is not valid ({reason}).") from error
 
 
 def summarise(

@@ -43,7 +43,7 @@ def limited_threads(threads: int | None) -> Iterator[int]:
     before, before_torch = _numba_threads(), torch.get_num_threads()
     most: int = vars(numba.config)["NUMBA_NUM_THREADS"]
     if threads is not None and threads < 1:
-        raise InputError(f"{threads} threads cannot be used; give a number of at least 1.")
+        raise InputError(f"The number of threads must be at least 1, not {threads}.")
     try:
         if threads is not None:
             numba.set_num_threads(min(threads, most))

@@ -53,7 +53,7 @@ class Resampling:
     def __post_init__(self) -> None:
         if self.mode == "bspline":
             raise InputError(
-                "-n bspline looks at the whole image, so that it cannot be resampled in parts; use linear, or leave "
+                "-n bspline needs the whole image and cannot be computed in parts; use linear, or leave "
                 "--memory and --workers out."
             )
 

@@ -55,7 +55,7 @@ def make_side(image: Image, mask: Image | None, device: str | torch.device, ops:
         valid = chosen if valid is None else chosen & valid
     if valid is not None and not bool(valid.any()):
         where, what = ("", "all are NaN or infinite") if mask is None else (" inside its mask", "check the mask")
-        raise InputError(f"{image.name}: no voxel is left{where} with a finite value; {what}.")
+        raise InputError(f"{image.name}: there is no voxel with a finite value{where}; {what}.")
     names = [image.name] if len(data) == 1 else [f"Channel {c} of {image.name}" for c in range(1, len(data) + 1)]
     scale = tuple(_standardize(channel, valid, name, ops) for channel, name in zip(data, names, strict=True))
     if valid is not None:
@@ -91,7 +91,9 @@ def _standardize(channel: Tensor, valid: Tensor | None, name: str, ops: Ops) -> 
     mean = found.total / found.count
     sd = math.sqrt(max(0.0, found.squares / found.count - mean * mean))
     if not sd > 1e-6 * abs(mean):
-        raise InputError(f"{name} is constant ({mean * unit:g}) where it counts; there is nothing to register.")
+        raise InputError(
+            f"{name} is constant ({mean * unit:g}) in the region to be registered, so there is nothing to align."
+        )
     channel.sub_(mean).div_(sd)
     return mean * unit, sd * unit
 

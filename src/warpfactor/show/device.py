@@ -46,7 +46,7 @@ def _backend(check: BackendCheck) -> Iterator[str]:
             line += f"{1e3 * timed.seconds:>10.3f}{rate / 1e9:>9.1f}{rate / check.bandwidth:>9.0%}"
         yield line
     yield ""
-    yield "error: the largest, in units of what is allowed; GB/s: of the least that the operation must move"
+    yield "error: the largest error, divided by the tolerance; GB/s: the least memory traffic, divided by the time"
     yield from _failures([each for each in check.checks if not each.passed])
 
 

@@ -119,17 +119,17 @@ class Verdict:
 def _convergence(check: Check) -> Words:
     facts = check.facts
     if check.finding == "interrupted":
-        return Words("interrupted", "The run was interrupted before its end.", "Run it again to its end.")
+        return Words("interrupted", "The run was interrupted before its end.", "Run it again without interruption.")
     if check.finding == "warp_discarded":
         return Words(
             "the warp was discarded",
             "The warp made the images less similar and was discarded; the result is the affine alone.",
-            "Check the affine and the metric; across contrasts use the recipe multimodal.",
+            "Check the affine and the metric; for images of different contrast use the recipe multimodal.",
         )
     if check.finding == "start_used":
         return Words(
-            "the linear stage found nothing better than a plain start",
-            "The linear stage made the images no more similar than a plain start, which is used instead.",
+            "the linear stage found nothing better than its initialisation",
+            "The linear stage made the images no more similar than its initialisation, which is used instead.",
             "Look at the warped image; if it does not lie on the fixed one, give an initial transform or masks.",
         )
     if check.finding == "still_falling":
@@ -147,7 +147,7 @@ def _convergence(check: Check) -> Words:
         return Words(value, f"There were {value}.", "More iterations would show it.")
     return {
         "already_aligned": Words("the images were aligned before the warp, which was discarded"),
-        "start_sufficed": Words("the linear stage found nothing better than a plain start, which is used"),
+        "start_sufficed": Words("the linear stage found nothing better than its initialisation, which is used"),
         "nothing_optimised": Words("nothing was optimised"),
         "settled": Words("the cost had settled"),
         "nearly_settled": Words("the cost had nearly stopped falling"),
@@ -206,7 +206,7 @@ def _similarity(check: Check) -> Words:
         "warp": _little_gain(facts.get("warp_gain", 0.0)),
     }
     contrast = "" if facts["multimodal"] else f"; {MULTIMODAL}"
-    masks = "" if facts["masked"] else "; give masks if only a part of the images corresponds"
+    masks = "" if facts["masked"] else "; give masks if the images correspond only in part"
     return Words(value, _reasons(check, reasons), f"{LOOK}. {SAME_OBJECT}{contrast}{masks}.")
 
 
@@ -238,8 +238,8 @@ def _sides(check: Check) -> Words:
     if check.finding == "planar":
         return Words(
             "not checked in slices",
-            "In slices it cannot be told for sure whether left and right are exchanged.",
-            "Compare a landmark that has a side.",
+            "In a slice it cannot be decided reliably whether left and right are exchanged.",
+            "Compare a structure whose side is known.",
         )
     if check.finding == "same":
         return Words("a mirrored image does not fit better")
@@ -248,7 +248,7 @@ def _sides(check: Check) -> Words:
         "left and right may be exchanged",
         f"Mirrored from left to right, the moving image fits {degree} better ({check.facts['gain']:.0%}): left and "
         "right may be exchanged in one of the images.",
-        "Compare a landmark that has a side; check how the files were converted.",
+        "Compare a structure whose side is known; check how the files were converted.",
     )
 
 
@@ -271,11 +271,13 @@ def _scale(check: Check) -> Words:
     facts = check.facts
     value = f"the affine changes volumes by a factor of {facts['ratio']:.2f}"
     if check.finding == "dissimilar":
-        reason = f"{_capital(value)} and leaves the images dissimilar, as it does when one shows more than the other."
+        reason = (
+            f"{_capital(value)} and leaves the images dissimilar, as happens when one image shows more than the other."
+        )
         return Words(value, reason, _scale_advice(facts))
     return Words(
         value,
-        f"{_capital(value)}, which is more than bodies usually differ.",
+        f"{_capital(value)}, more than people usually differ in size.",
         "Check the voxel sizes in the headers, and that both images show the same object (a head and an extracted "
         "brain do not); otherwise use the recipe rigid (--recipe rigid) or an initial transform (--initial).",
     )
@@ -297,8 +299,7 @@ def _folds(check: Check) -> Words:
         f"{count} voxels fold ({_small_percent(count / facts['voxels'])})",
         f"The warp folds in {count} voxels ({_small_percent(facts['share_of_object'])} of the object) and has no "
         "inverse there.",
-        "Increase the smoothing (--set deformable.sigma_warp=1.0), or check whether the images correspond where it "
-        "folds.",
+        "Increase the smoothing (--smoothness 2), or check whether the images correspond where it folds.",
     )
 
 
@@ -306,9 +307,9 @@ def _regularity(check: Check) -> Words:
     facts = check.facts
     return Words(
         f"volumes change by {facts['low']:.2f} to {facts['high']:.2f} times in 98% of the object",
-        f"The warp changes volumes strongly (SD of the log Jacobian {facts['sd_log']:.2f} in the object), as it does "
+        f"The warp changes volumes strongly (SD of the log Jacobian {facts['sd_log']:.2f} in the object), as happens "
         "when images do not correspond.",
-        "Check the affine first; then increase the smoothing (--set deformable.sigma_grad=2.0).",
+        "Check the affine first; then increase the smoothing (--smoothness 2).",
     )
 
 
@@ -327,7 +328,8 @@ def _labels(check: Check) -> Words:
     before, after = facts["before"], facts["after"]
     reasons = {
         "less": f"The labels overlap less after ({after:.2f}) than before ({before:.2f}).",
-        "still": f"The labels overlap no better after ({after:.3f}) than before ({before:.3f}), in spite of a warp.",
+        "still": f"The labels overlap no better after ({after:.3f}) than before ({before:.3f}), although "
+        "the images were warped.",
         "low": f"The labels hardly overlap (mean Dice {after:.2f}).",
         "few": f"Only {facts['overlapping']} of {facts['count']} labels overlap at all: the same label may mean "
         "different structures in the two maps.",
@@ -340,13 +342,13 @@ def _landmarks(check: Check) -> Words:
     facts = check.facts
     before, after, most = facts["before_mm"], facts["after_mm"], facts["max_mm"]
     reasons = {
-        "worse": f"The landmarks are {after:.1f} mm apart, before {before:.1f} mm.",
+        "worse": f"The landmarks are further apart after ({after:.1f} mm) than before ({before:.1f} mm).",
         "far": f"The landmarks are still {after:.1f} mm apart, {facts['share_of_size']:.0%} of the size of the object.",
         "further": f"{facts['further']} of {facts['count']} landmarks are more than a voxel further apart than before.",
     }
     if most is not None:
         middle = "" if facts.get("median_mm") is None else f"; the median is {facts['median_mm']:.1f} mm"
-        reasons["worst"] = f"One of the landmarks is {most:.1f} mm off{middle}."
+        reasons["worst"] = f"The largest landmark error is {most:.1f} mm{middle}."
     largest = "" if most is None else f", {most:.1f} mm at most"
     advice = f"{LOOK}, and check that the points belong to these images and are LPS millimetres (RAS has other signs)."
     return Words(

@@ -17,7 +17,8 @@ ABBREVIATIONS = ("lncc", "ncc", "mse", "mi", "mind")
 OTHER = {"fixed": "moving", "moving": "fixed"}
 MULTIMODAL = "if the contrasts differ, use the recipe multimodal (--recipe multimodal)"
 ACROSS = (
-    "Look at the warped image; across contrasts this cost is high even where the images lie right. If they do not: "
+    "Look at the warped image; between different contrasts this cost is high even for aligned images. If they are "
+    "not aligned, "
 )
 ADVICE = f"Look at the warped image. {MULTIMODAL.capitalize()}; otherwise try masks or an initial transform."
 
@@ -35,7 +36,7 @@ _ENDINGS = {
 }
 
 
-_NO_BETTER = "The linear stage made the images no more similar than a plain start, which is used instead."
+_NO_BETTER = "The linear stage made the images no more similar than its initialisation, which is used instead."
 
 
 def metric_title(name: str) -> str:
@@ -78,8 +79,8 @@ def _poor_alignment(facts: Facts) -> str:
 
 def _weak_evidence(facts: Facts) -> str:
     return (
-        f"The result of the {facts['stage']} stage hardly stands out from transforms that are wrong (by "
-        f"{facts['evidence']:.1f} standard deviations). Look at the warped image; try masks or an initial transform."
+        f"The {facts['stage']} stage is uncertain: its result is only {facts['evidence']:.1f} standard deviations "
+        "better than wrong transforms. Look at the warped image; try masks or an initial transform."
     )
 
 
@@ -88,7 +89,7 @@ def _missing_part(facts: Facts) -> str:
     return (
         f"A part of the {side} image is missing: it has its background value where {facts['share']:.0%} of the object "
         f"of the {OTHER[side]} image should be. That part was excluded, and the warp there is extrapolated from its "
-        f"surroundings. A mask of the existing part ({side}_mask, --{side}-mask) is the better solution."
+        f"surroundings. If you can, give a mask of the part that exists ({side}_mask, --{side}-mask)."
     )
 
 

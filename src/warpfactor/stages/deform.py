@@ -70,7 +70,7 @@ def check_given(settings: Deformable, start: Tensor | None) -> None:
     """InputError if a stage cannot begin with a warp."""
     if start is not None and treats_alike(settings):
         raise InputError(
-            f"The method {settings.method!r} cannot start from a warp, which belongs to one of the images; "
+            f"The method {settings.method!r} moves both images, so it cannot start from a warp of one of them; "
             "give the affine alone, or use the method 'greedy'."
         )
 

@@ -144,7 +144,7 @@ class HalfGridLevel(LevelSolver):
     def _prepared(self, metric: Term) -> Prepared:
         if not isinstance(metric, Local):
             raise InputError(
-                f"The term {metric.name} looks at whole images, so that no limit of memory can be held with it; leave "
+                f"The term {metric.name} needs whole images, so it cannot be used with a memory limit; leave "
                 "the limit out, or use the metric lncc."
             )
         scene, number = self.level.scene, self.level.number

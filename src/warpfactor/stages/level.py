@@ -125,7 +125,7 @@ def checked(point: Linearization) -> None:
     """InputError if a cost is none."""
     if point.count == 0:
         raise InputError(
-            "The images do not overlap where they count: every voxel falls outside the moving image or a mask, "
+            "The images do not overlap: every voxel lies outside the moving image or a mask, "
             "or has no contrast. Check the initial transform, the headers and the masks."
         )
     if not math.isfinite(point.cost):

@@ -109,7 +109,7 @@ class Deformable:
         if not 0 <= self.tail[0] <= 1 or not self.tail[1] >= 1:
             raise InputError(f"The tail's share must be in [0, 1] and its ratio at least 1, not {self.tail}.")
         if not 0 <= self.heavy <= 1:
-            raise InputError(f"The setting deformable.heavy = {self.heavy:g} is a share and must be in [0, 1].")
+            raise InputError(f"The setting deformable.heavy = {self.heavy:g} must be in [0, 1].")
         if self.method not in METHODS:
             raise InputError(f"Unknown method {self.method!r}; use one of {', '.join(METHODS)}.")
         if self.units not in UNITS:
@@ -140,8 +140,8 @@ class Deformable:
             )
         if not 1 <= self.reach <= WIDEST or not self.agreement < 1:
             raise InputError(
-                f"The settings deformable.reach = {self.reach:g} and deformable.agreement = {self.agreement:g} must be "
-                "at least 1 and below 1."
+                f"The setting deformable.reach = {self.reach:g} must be at least 1, and deformable.agreement = "
+                f"{self.agreement:g} below 1."
             )
         if self.boundary not in BOUNDARIES:
             raise InputError(f"Unknown boundary {self.boundary!r}; use one of {', '.join(BOUNDARIES)}.")

@@ -55,7 +55,10 @@ class LabelTerm(Plain):
 
     def __post_init__(self) -> None:
         if not self.values:
-            raise InputError("The two label maps have no label in common; give maps that number structures alike.")
+            raise InputError(
+                "The two label maps have no label in common; give maps that use the same numbers for the same "
+                "structures."
+            )
 
     def prepare(
         self, scene: Scene, ops: Ops, *, level: int = 0, weights: tuple[float, ...] | None = None

@@ -106,8 +106,8 @@ class _Weighing:
         count: Any = point.count
         if number > 0 and not isinstance(count, Tensor) and count == 0:
             raise InputError(
-                f"The term {self.names[number]} has nothing to go by, as its images do not overlap where they "
-                "count; check their headers and masks, or leave it out."
+                f"The term {self.names[number]} cannot be computed, because its images do not overlap "
+                "inside their masks; check their headers and masks, or leave the term out."
             )
 
     def total(self, found: Sequence[Linearization]) -> Linearization:

@@ -93,9 +93,9 @@ def engine_problems(settings: EngineSettings) -> Iterator[str]:
     if settings.jobqueue_config is not None and not settings.jobqueue_config.is_file():
         yield f"{settings.jobqueue_config}: there is no such file of job queue settings."
     if settings.workers is not None and settings.workers < 1:
-        yield f"{settings.workers} workers cannot do anything; give a number of at least 1."
+        yield f"The number of workers must be at least 1, not {settings.workers}."
     if settings.threads_per_worker < 1:
-        yield f"{settings.threads_per_worker} threads per worker are too few; give a number of at least 1."
+        yield f"The number of threads per worker must be at least 1, not {settings.threads_per_worker}."
     try:
         settings.memory_bytes  # noqa: B018 - it is read only to see whether it can be
     except InputError as error:
@@ -240,7 +240,7 @@ class _Connection:
         except (OSError, RuntimeError, TimeoutError, AsyncTimeoutError) as error:
             if self._client.status == "running":
                 raise
-            logging.getLogger(__name__).info("The scheduler was lost: %s", error)
+            logging.getLogger(__name__).info("The connection to the scheduler was lost: %s", error)
 
     def _submit(self, function: Callable[[_Job], Any], job: _Job, number: int) -> Any:
         """Send a job; earlier ones come first. Workers of the user's own scheduler have no resource of ours."""
@@ -267,7 +267,7 @@ class _Connection:
             except (OSError, ValueError, TimeoutError, RuntimeError):
                 time.sleep(1)
         raise SchedulerLostError(
-            f"The scheduler {self._settings.scheduler or ''} was lost and did not come back within "
+            f"The scheduler {self._settings.scheduler or ''} was lost and could not be reached again within "
             f"{self._settings.patience_s:g} s; what is finished is kept, and the same command goes on from there."
         )
 

@@ -62,7 +62,7 @@ class MorphometrySettings:
     def problems(self) -> Iterator[str]:
         """What is wrong with the settings, one sentence each."""
         if self.smooth_mm is not None and not 0 <= self.smooth_mm < math.inf:
-            yield f"The maps cannot be smoothed by {self.smooth_mm:g} mm; give 0 or more."
+            yield f"The smoothing of the maps must be 0 mm or more, not {self.smooth_mm:g} mm."
         if not 0 < self.q < 1:
             yield f"The false discovery rate {self.q:g} must lie between 0 and 1."
 

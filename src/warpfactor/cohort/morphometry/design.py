@@ -45,7 +45,7 @@ def read_records(table: Any) -> list[dict[str, str]]:
         (_, header), *lines = read_lines(Path(table)) or [(0, [])]
         short = [number for number, cells in lines if len(cells) != len(header)]
         if short:
-            raise FileError(f"{table}: line {short[0]} has another number of cells than the first line; mend the line.")
+            raise FileError(f"{table}: line {short[0]} has another number of cells than the first line; correct it.")
         return [dict(zip(header, cells, strict=True)) for _, cells in lines]
     records = table.to_dict("records") if hasattr(table, "to_dict") else list(table)
     return [

@@ -28,11 +28,11 @@ class TemplateSettings:
     def problems(self) -> Iterator[str]:
         """What is wrong with the settings, one sentence each."""
         if self.iterations < 1:
-            yield f"{self.iterations} iterations make no template; give at least 1."
+            yield f"The number of iterations must be at least 1, not {self.iterations}."
         if self.sharpen < 0:
-            yield f"The template cannot be sharpened by {self.sharpen:g}; give 0 or more."
+            yield f"The sharpening must be 0 or more, not {self.sharpen:g}."
         if self.tolerance < 0:
-            yield f"The tolerance {self.tolerance:g} cannot be reached; give 0 or more."
+            yield f"The tolerance must be 0 or more, not {self.tolerance:g}."
         for path in self.start:
             if not path.exists():
                 yield f"{path}: there is no such image to start from."

@@ -20,7 +20,10 @@ def check_files(folder: Path, series: Sequence[str]) -> None:
         if path.name.lower() in known or not path.is_file() or path.name.startswith("."):
             continue
         if path.name.upper() != "DICOMDIR" and (_is_marked(path) or (path.suffix and path.suffix.lower() in suffixes)):
-            raise InputError(f"{path.name} is no part of the series, it may be damaged; copy it again or move it away.")
+            raise InputError(
+                f"{path.name} cannot be read as part of the series, it may be damaged; copy it again or remove it "
+                "from the folder."
+            )
 
 
 def _is_marked(path: Path) -> bool:
@@ -46,4 +49,7 @@ def check_positions(positions: Sequence[str], orientation: str) -> None:
         return
     usual = float(np.median(steps))
     if not np.all(np.abs(steps - usual) <= _UNEVEN * usual) or usual <= 0:
-        raise InputError(f"Its slices are {steps.min():.4g} to {steps.max():.4g} mm apart; one may be missing.")
+        raise InputError(
+            f"The distance between its slices varies from {steps.min():.4g} to {steps.max():.4g} mm; a slice may be "
+            "missing."
+        )

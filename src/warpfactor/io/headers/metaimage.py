@@ -48,7 +48,7 @@ def check(path: Path) -> None:
         return
     voxels = path.parent / where
     if not voxels.is_file():
-        raise DamageError(f"its voxels are to be in {where}, which is no file; copy that file as well")
+        raise DamageError(f"its voxels should be in {where}, which does not exist; copy that file as well")
     with voxels.open("rb") as stream:
         _check_voxels(voxels, stream, entries, needed)
 
@@ -58,11 +58,13 @@ def _entries(stream: BinaryIO) -> dict[str, str]:
     for line in header_lines(stream):
         key, equals, value = line.partition("=")
         if not equals and line.strip():
-            raise DamageError("it is not a MetaImage although its name says so; check the program that wrote it")
+            raise DamageError(
+                "it is not a MetaImage file, although its suffix says so; check the program that wrote it"
+            )
         entries[key.strip()] = value.strip()
         if key.strip() == "ElementDataFile":
             return entries
-    raise DamageError(TRUNCATED if "NDims" in entries else "it is not a MetaImage although its name says so")
+    raise DamageError(TRUNCATED if "NDims" in entries else "it is not a MetaImage file, although its suffix says so")
 
 
 def _needed_bytes(entries: dict[str, str]) -> int:
@@ -76,7 +78,7 @@ def _needed_bytes(entries: dict[str, str]) -> int:
     check_sizes(channels, "ElementNumberOfChannels")
     kind = entries.get("ElementType", "")
     if kind not in BYTES:
-        raise DamageError(f"its entry ElementType is {kind[:40]!r}, which is no number type; correct the header")
+        raise DamageError(f"its entry ElementType is {kind[:40]!r}, which is not a known data type; correct the header")
     _check_geometry(entries, axes)
     return math.prod(sizes) * channels[0] * BYTES[kind]
 
@@ -116,7 +118,7 @@ def _is_true(entries: dict[str, str], name: str, *, default: bool) -> bool:
     if text is None:
         return default
     if text.lower() not in _VALUES:
-        raise DamageError(f"its entry {name} is {text[:40]!r} where True or False belongs; correct the header")
+        raise DamageError(f"its entry {name} is {text[:40]!r} instead of True or False; correct the header")
     return _VALUES[text.lower()]
 
 

@@ -54,7 +54,7 @@ def check(path: Path) -> None:
         return
     beside = path.parent / apart
     if not beside.is_file():
-        raise DamageError(f"its voxels are to be in {apart}, which is no file; copy that file as well")
+        raise DamageError(f"its voxels should be in {apart}, which does not exist; copy that file as well")
     with beside.open("rb") as stream:
         _check_voxels(beside, stream, entries, voxels, needed)
 
@@ -63,7 +63,7 @@ def _entries(stream: BinaryIO) -> tuple[dict[str, str], bool]:
     """The fields of the header, and whether the empty line that ends it is there."""
     lines = header_lines(stream)
     if not next(lines, "").startswith("NRRD000"):
-        raise DamageError("it is not an NRRD file although its name says so; check the program that wrote it")
+        raise DamageError("it is not an NRRD file, although its suffix says so; check the program that wrote it")
     entries: dict[str, str] = {}
     for line in lines:
         if not line.strip():
@@ -83,7 +83,7 @@ def _needed(entries: dict[str, str]) -> tuple[int, int]:
     check_sizes(sizes, "sizes")
     kind = " ".join(entries.get("type", "").lower().split())
     if kind not in BYTES:
-        raise DamageError(f"its entry type is {kind[:40]!r}, which is no number type; correct the header")
+        raise DamageError(f"its entry type is {kind[:40]!r}, which is not a known data type; correct the header")
     _check_geometry(entries)
     return math.prod(sizes), math.prod(sizes) * BYTES[kind]
 

@@ -45,11 +45,9 @@ def whole_numbers(text: str, name: str, count: int | None = None) -> tuple[int, 
     try:
         values = tuple(int(part) for part in text.split())
     except ValueError as error:
-        raise DamageError(
-            f"its entry {name} is {text[:40]!r} where whole numbers belong; correct the header"
-        ) from error
+        raise DamageError(f"its entry {name} is {text[:40]!r} instead of whole numbers; correct the header") from error
     if count is not None and len(values) != count:
-        raise DamageError(f"its entry {name} has {len(values)} numbers where {count} belong; correct the header")
+        raise DamageError(f"its entry {name} has {len(values)} numbers instead of {count}; correct the header")
     return values
 
 
@@ -58,11 +56,11 @@ def finite_numbers(text: str, name: str, count: int | None = None) -> tuple[floa
     try:
         values = tuple(float(part) for part in text.split())
     except ValueError as error:
-        raise DamageError(f"its entry {name} is {text[:40]!r} where numbers belong; correct the header") from error
+        raise DamageError(f"its entry {name} is {text[:40]!r} instead of numbers; correct the header") from error
     if not all(math.isfinite(value) for value in values):
         raise DamageError(f"its entry {name} has a number that is not finite; correct the header")
     if count is not None and len(values) != count:
-        raise DamageError(f"its entry {name} has {len(values)} numbers where {count} belong; correct the header")
+        raise DamageError(f"its entry {name} has {len(values)} numbers instead of {count}; correct the header")
     return values
 
 

@@ -21,7 +21,7 @@ def check_png(path: Path) -> None:
     """Raise a DamageError unless every chunk has its checksum and the last one is there."""
     content = path.read_bytes()
     if not content.startswith(_PNG):
-        raise DamageError("it is not a PNG file although its name says so; check the program that wrote it")
+        raise DamageError("it is not a PNG file, although its suffix says so; check the program that wrote it")
     place, names = len(_PNG), list[bytes]()
     while not names or names[-1] != b"IEND":
         if len(content) < place + 12:
@@ -49,7 +49,7 @@ def check_jpeg(path: Path) -> None:
     """Raise a DamageError unless the marks of a JPEG follow each other up to that of its end."""
     content = path.read_bytes()
     if content[:2] != bytes((0xFF, _START)):
-        raise DamageError("it is not a JPEG file although its name says so; check the program that wrote it")
+        raise DamageError("it is not a JPEG file, although its suffix says so; check the program that wrote it")
     place, pixels = 2, 0
     while (marker := _marker(content, place)) != _END:
         if marker == 0xFF or marker in _ALONE:
@@ -71,7 +71,7 @@ def _marker(content: bytes, place: int) -> int:
     if len(content) < place + 2:
         raise DamageError(TRUNCATED)
     if content[place] != 0xFF:
-        raise DamageError("its segments do not follow each other; copy it again from its source")
+        raise DamageError("its segments are not where its header says; copy it again from its source")
     return content[place + 1]
 
 
@@ -112,7 +112,7 @@ def check_bmp(path: Path) -> None:
         raise DamageError("it is not a whole BMP file; copy it again from its source")
     start, header, width, height, planes, bits, packing = struct.unpack_from("<IIiiHHI", content, 10)
     if header < _BITMAP_HEADER or planes != 1 or bits not in (1, 4, 8, 16, 24, 32):
-        raise DamageError("its header cannot be; copy it again from its source")
+        raise DamageError("its header is not valid; copy it again from its source")
     if packing:
         raise DamageError("its pixels are packed in a way that cannot be checked; save it as PNG")
     _check_picture(width, abs(height))

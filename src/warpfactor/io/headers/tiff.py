@@ -41,7 +41,7 @@ def check(path: Path) -> None:
         place = form.read(stream, form.offset)
         while place:
             if place in seen:
-                raise DamageError("its directories form a circle; copy it again from its source")
+                raise DamageError("its directories refer to each other in a circle; copy it again from its source")
             seen.add(place)
             place = _next(stream, form, place, size)
     if not seen:
@@ -52,7 +52,7 @@ def _form(stream: BinaryIO) -> _Form:
     head = stream.read(4)
     order = _ORDERS.get(head[:2])
     if order is None or len(head) < 4:
-        raise DamageError("it is not a TIFF file although its name says so; check the program that wrote it")
+        raise DamageError("it is not a TIFF file, although its suffix says so; check the program that wrote it")
     version = struct.unpack(f"{order}H", head[2:])[0]
     if version == 43:
         stream.read(4)  # the size of offsets, always 8

@@ -49,7 +49,9 @@ def _text_parts(content: bytes) -> list[TransformPart]:
     if not text.lstrip().startswith(_FIRST_LINE):
         raise DamageError(_NOT_ONE)
     if not text.endswith("\n"):  # a number may have lost its last digits
-        raise DamageError("its last line has no end, so it may be truncated; copy it again, or end the line")
+        raise DamageError(
+            "its last line does not end with a line break, so it may be truncated; copy it again, or add the line break"
+        )
     parts = list[TransformPart]()
     for line in text.splitlines():
         key, colon, value = line.partition(":")
@@ -61,7 +63,7 @@ def _text_parts(content: bytes) -> list[TransformPart]:
             values, last = finite_numbers(value, key), parts[-1]
             parts[-1] = last._replace(parameters=values) if key == "Parameters" else last._replace(fixed=values)
         else:
-            raise DamageError(f"it has the line {line[:40]!r}, which means nothing; correct it")
+            raise DamageError(f"it has the line {line[:40]!r}, which is not part of a transform; correct it")
     return parts
 
 
@@ -110,9 +112,9 @@ def _check_part(part: TransformPart) -> None:
     if wanted is None:
         return
     if len(part.parameters) != wanted[0]:
-        raise DamageError(f"{name} has {len(part.parameters)} parameters in it where {wanted[0]} belong; correct it")
+        raise DamageError(f"{name} has {len(part.parameters)} parameters instead of {wanted[0]}; correct it")
     if len(part.fixed) not in wanted[1:]:
-        raise DamageError(f"{name} has {len(part.fixed)} fixed parameters in it where {wanted[1]} belong; correct it")
+        raise DamageError(f"{name} has {len(part.fixed)} fixed parameters instead of {wanted[1]}; correct it")
 
 
 def _counts(axes: int) -> dict[str, tuple[int, ...]]:

@@ -64,5 +64,6 @@ def _try(script: str, path: str, kind: str, stamp: tuple[int, int]) -> None:
         return
     if done.returncode not in (0, 1):
         raise FileError(
-            f"{path}: is damaged, reading it ended a process (code {done.returncode}); copy it again from its source."
+            f"{path}: is damaged, and the process that read it crashed (code {done.returncode}); copy it again from "
+            "its source."
         )

@@ -32,7 +32,9 @@ def target(tensor: Tensor) -> Any:
 def check_shape(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
     """Raise a ValueError unless the tensor has this shape."""
     if tensor.shape != shape:
-        raise ValueError(f"{name} has shape {tuple(tensor.shape)}, but {tuple(shape)} is needed; give one that has it")
+        raise ValueError(
+            f"{name} has shape {tuple(tensor.shape)}, but {tuple(shape)} is needed; give a tensor of that shape"
+        )
 
 
 def check_field(name: str, field: Tensor, shape: tuple[int, ...] | None = None) -> None:

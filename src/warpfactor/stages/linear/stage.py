@@ -363,7 +363,7 @@ def _require_overlap(share: float, cost: float) -> None:
     if share < LEAST_OVERLAP:
         raise InputError(
             f"The images hardly overlap: {share:.0%} of the smaller object lies inside the other image. "
-            "Check their positions in space and the initial transform, or let the centres be tried as starts."
+            "Check their positions in space and the initial transform, or include the centres in linear.starts."
         )
     if not np.isfinite(cost):
         raise InputError(

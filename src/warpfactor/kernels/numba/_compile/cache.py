@@ -220,7 +220,8 @@ def _is_ours(found: os.stat_result, path: Path) -> bool:
 @functools.cache
 def _warn_of_stranger(path: Path, reason: str) -> None:
     warnings.warn(
-        f"{path}: {reason}, so no compiled kernel is loaded from there; remove it, or make it yours alone.",
+        f"{path}: {reason}, so no compiled kernel is loaded from there; remove it, or give it permissions by which "
+        "only you can write to it.",
         UserWarning,
         stacklevel=2,
     )
