@@ -71,9 +71,8 @@ def check_memory(needed_bytes: int, what: str, *, remedy: str) -> None:
     """
     available = available_bytes()
     if available is not None and needed_bytes > available:
-        raise OutOfMemoryError(
-            f"{what} needs about {_shown(needed_bytes)} of memory and {_shown(available)} are available; {remedy}."
-        )
+        needed, left = shown_bytes(needed_bytes), shown_bytes(available)
+        raise OutOfMemoryError(f"{what} needs about {needed} of memory and {left} are available; {remedy}.")
 
 
 @contextmanager
@@ -92,10 +91,6 @@ def memory_errors(remedy: str) -> Iterator[None]:
         if not any(sign in str(error) for sign in _SIGNS):
             raise
         raise OutOfMemoryError(f"Out of memory; {remedy}.") from error
-
-
-def _shown(count: int) -> str:
-    return f"{count / (1 << 30):.3g} GB" if count >= 1 << 30 else f"{max(1, count // _MB)} MB"
 
 
 def _machine_bytes() -> int | None:

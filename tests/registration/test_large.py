@@ -34,8 +34,11 @@ def result(made, tmp_path_factory):
     for side in ("fixed", "moving"):
         voxels = (getattr(made, side) * 2000 + 500).round().clamp(0, 4095).numpy()
         wf.write_image(wf.Image.from_array(voxels, 0.5), place / f"{side}.ome.zarr")
-    found = wf.register(place / "fixed.ome.zarr", place / "moving.ome.zarr", recipe="fast", memory=HALF, threads=1)
+    told = []
+    pair = place / "fixed.ome.zarr", place / "moving.ome.zarr"
+    found = wf.register(*pair, recipe="fast", memory=HALF, threads=1, progress=told.append)
     found.save(place / "out")
+    assert [event for stage in found.history for event in stage.history if event in told] == told
     return found, place
 
 
@@ -63,6 +66,16 @@ def test_the_finest_level_ran_at_full_resolution(result):
     assert stage.level == 1
     assert stage.cost_after < stage.cost_before
     assert {event.level for event in stage.history} == {1.0, 2.0} | {float(f) for f, _ in stage.levels}
+
+
+def test_levels_and_seconds_are_those_of_the_whole_run(result):
+    linear, deformable = result[0].history[0], result[0].history[-1]
+    assert linear.level >= 2  # of the full images: they were registered at half their resolution
+    assert linear.level <= min(event.level for event in linear.history)
+    factors, seconds = ([getattr(event, name) for event in deformable.history] for name in ("level", "seconds"))
+    assert factors == sorted(factors, reverse=True)
+    assert seconds == sorted(seconds)
+    assert deformable.seconds >= seconds[-1]
 
 
 def test_the_warped_image_is_that_of_the_transform(result):

@@ -171,9 +171,10 @@ def _memory(plan: Mapping[str, Any] | None) -> str:
 
 def _output(entries: Mapping[str, Any], output: Path, seconds: float) -> str:
     from warpfactor.checks.case import registration_seconds
+    from warpfactor.memory import shown_bytes
 
     peak = entries["peak_memory_mb"]
-    memory = "" if peak is None else f"; peak memory {peak / 1024:.1f} GB"
+    memory = "" if peak is None else f"; peak memory {shown_bytes(peak * (1 << 20))}"
     return f"{output} after {_time(seconds)} (registration {_time(registration_seconds(entries['seconds']))}){memory}"
 
 

@@ -11,6 +11,8 @@ from torch import Tensor
 from warpfactor.kernels.held import doubles_on
 from warpfactor.kernels.pairs import Each
 
+BISECTIONS = 40  # until an SD is exact to rounding
+
 
 def gaussian_kernel(sigma: float, truncate: float, tail: tuple[float, float] = (0.0, 1.0)) -> list[float]:
     """Weights of a Gaussian, integrated over each voxel and summing to one.
@@ -56,6 +58,23 @@ def _weights(sigma: Any, share: Tensor, truncate: float) -> Tensor:
 def gaussian_radius(sigma: float, truncate: float) -> int:
     """Number of weights on each side of the one in the middle."""
     return max(1, math.ceil(truncate * sigma - 0.5))
+
+
+def gaussian_variance(sigma: float, truncate: float) -> float:
+    """Variance of the weights, in voxels squared: that of the Gaussian, of the voxels and of what is cut off."""
+    taps = _gaussian(sigma, truncate) if sigma > 0 else [1.0]
+    return math.fsum(tap * (k - len(taps) // 2) ** 2 for k, tap in enumerate(taps))
+
+
+def sigma_of_variance(variance: float, truncate: float) -> float:
+    """The SD at which the weights have this variance; 0 for a variance that is not positive."""
+    if variance <= 0:
+        return 0.0
+    low, high = 0.0, 1.0 + 2 * math.sqrt(variance)  # above it in any case, as weights end beyond one SD
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if gaussian_variance(middle, truncate) < variance else (low, middle)
+    return (low + high) / 2
 
 
 def _gaussian(sigma: float, truncate: float) -> list[float]:

@@ -52,6 +52,7 @@ from warpfactor.scene.scene import Scene
 from warpfactor.show.wording import warn_of
 from warpfactor.stages.contrasts import same_contrast
 from warpfactor.stages.deform import check_given, run_deformable, treats_alike, working_grid
+from warpfactor.stages.finest import COARSER
 from warpfactor.stages.found import Found
 from warpfactor.stages.stage import Ending, Progress
 from warpfactor.terms import Weighted
@@ -170,14 +171,15 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
     del fixed, moving, fixed_mask, moving_mask, initial  # the images are held once, by `images`
     clock.lap("read")
     with memory_errors(REMEDY), limited_threads(threads) as used, seeded(seed), _sharing(ranks, threads) as crew:
-        run = RunContext(ops, choice.name, place, used, seed, clock, progress, stop, crew)
+        coarser = COARSER if opened is not None and opened.plan.coarser else 1
+        run = RunContext(ops, choice.name, place, used, seed, clock, progress, stop, crew, coarser)
         run.log_start(images, chosen)
         scene = _prepare(images, chosen, run)
         found = _run_stages(scene, chosen, start, led, run)
         del scene, start
         if opened is not None and opened.plan.coarser and found.warped is not None and not found.interrupted:
             images = without_voxels(images)
-            found = _at_full_resolution(found, opened, run)
+            found = _at_full_resolution(found, opened, replace(run, coarser=1))
             images = opened.read_again(images, ops)
             clock.lap("read")
         result = finish(images, found, run, outside)
@@ -362,7 +364,7 @@ def _run_stages(scene: Scene, recipe: Recipe, start: Initial, led: _Led, run: Ru
         matrix=aligned.matrix,
         displacement=displacement,
         warped=warped,
-        stages=stages,
+        stages=tuple(stage.counted(run.coarser) for stage in stages),
         interrupted=run.stopped,
         foreground=where,
         nonfinite=(scene.fixed.nonfinite, scene.moving.nonfinite),
@@ -394,10 +396,12 @@ def _warped(scene: Scene, recipe: Recipe, matrix: Matrix, start: Initial, led: _
 
 def _at_full_resolution(found: StageResults, opened: Opened, run: RunContext) -> StageResults:
     """What the stages found at half the resolution, after the finest level of the deformable one."""
-    settings, warped = opened.full(found.recipe).deformable, found.warped
-    assert settings is not None and warped is not None
+    settings = opened.full(found.recipe).deformable
+    assert settings is not None and found.warped is not None
+    warped = replace(found.warped, stage=found.stages[-1])
     gaps = [mask if share else None for mask, share in zip(found.masks, found.missing, strict=True)]
-    finer = opened.refine(warped, settings, found.matrix, gaps, ops=run.ops, watch=run.watch())
+    watch = run.watch(warped.stage.seconds)
+    finer = opened.refine(warped, settings, found.matrix, gaps, ops=run.ops, watch=watch)
     run.log_stage(finer.stage)
     run.clock.lap("finest level")
     stages = (*found.stages[:-1], finer.stage)

@@ -20,7 +20,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RunContext:
-    """What every part of a run needs besides its data."""
+    """What every part of a run needs besides its data.
+
+    Attributes:
+        coarser: factor by which the images of the stages are coarser than those that are registered.
+    """
 
     ops: Ops
     backend: str
@@ -31,6 +35,7 @@ class RunContext:
     progress: Progress | None
     stop: StopEvent | None
     crew: Ranks | None = None
+    coarser: float = 1.0
 
     def log_start(self, images: Images, recipe: Recipe) -> None:
         """Say what is registered, and how."""
@@ -43,10 +48,10 @@ class RunContext:
         ended = (stage.name, stage.metric, stage.change(4), stage.ending.value, len(stage.history), stage.seconds)
         _log.info("%s: %s cost %s, %s after %d iterations and %.1f s", *ended)
 
-    def watch(self) -> Watch:
-        """A watch for the next stage."""
+    def watch(self, before_s: float = 0.0) -> Watch:
+        """A watch for the next stage, or for the last part of one that has taken some seconds before."""
         progress = self.progress if self.crew is None else checked_progress(self.crew, self.progress)
-        return Watch(progress, None if self.stop is None else self.stop.is_set)
+        return Watch(progress, None if self.stop is None else self.stop.is_set, self.coarser, before_s)
 
     @property
     def stopped(self) -> bool:

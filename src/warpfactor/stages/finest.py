@@ -19,6 +19,7 @@ from warpfactor.geometry.grid import Grid, Matrix
 from warpfactor.geometry.resample import VoxelMap
 from warpfactor.kernels.buffers import give_back_memory, new_field
 from warpfactor.kernels.ops import Ops, Slab
+from warpfactor.kernels.taps import gaussian_variance, sigma_of_variance
 from warpfactor.scene.levels import Level, finest_spacing
 from warpfactor.scene.scene import Scene
 from warpfactor.stages.agreement import Agreement, agreement_of_blocks, blocks_of
@@ -31,6 +32,9 @@ from warpfactor.terms import Linearization, Prepared, Term
 from warpfactor.terms.base import Local
 
 COARSER = 2  # voxels of an image along a voxel of its warp
+# Variance of what smooths without a Gaussian, in squared voxels of the warp: a force is added up a quarter voxel off,
+# and a step is interpolated between two voxels.
+OWN_VARIANCE = 1 / 16 + 3 / 16
 
 
 def warp_grid(grid: Grid) -> Grid:
@@ -63,10 +67,10 @@ def run_finest(
         scene: the images at full resolution.
         settings: of the whole stage; the last level is run.
         start: (3, *warp grid) displacement in its voxels, which is overwritten; None starts at zero.
-        before: how the coarser levels went.
+        before: how the coarser levels went, by factors of the full images.
         affine: 4x4, LPS mm, fixed to moving world.
         planes: of the fixed image that are worked on at once.
-        watch: who is told, and who may stop it.
+        watch: who is told, and who may stop it; its clock goes on from that of the coarser levels.
     """
     grid, number = warp_grid(scene.fixed.grid), len(settings.levels) - 1
     level = Level(number, settings.levels[-1], settings.iterations[-1], finest=True, scene=scene)
@@ -82,8 +86,7 @@ def run_finest(
         repair(warp, ops)
     last = solver.cost.linearize(warp, matrix)
     give_back_memory()
-    levels = (*((COARSER * factor, how) for factor, how in before.levels), (level.factor, ending))
-    coarser = (replace(event, level=COARSER * event.level) for event in before.history)
+    levels = (*before.levels, (level.factor, ending))
     kept = last.cost <= first.cost or not first.count
     stage = replace(
         before,
@@ -92,8 +95,8 @@ def run_finest(
         cost_after=last.cost,
         ending=stage_ending(list(levels)) if kept else Ending.WORSE,
         kept=kept,
-        seconds=before.seconds + watch.seconds,
-        history=(*coarser, *watch.events),
+        seconds=watch.seconds,
+        history=(*before.history, *watch.events),
         levels=levels,
     )
     return (warp if kept else None), stage
@@ -134,6 +137,7 @@ class HalfGridLevel(LevelSolver):
         def tell(done: Iteration) -> None:
             report(replace(done, step_vox=done.step_vox / ratio))
 
+        self._warp_sigma = [settings.sigma_warp * s for s in level_units(image, settings).sigma]
         super().__init__(level, matrix, own, ops, tell, stop)
 
     @property
@@ -151,6 +155,36 @@ class HalfGridLevel(LevelSolver):
         slabs = make_slabs(scene.shape[0], self._planes, metric.reach(number))
         parts = metric.prepare_slabs(scene, self.ops, slabs, level=number, weights=self.settings.channel_weights)
         return SlabCost(parts, slabs, scene.fixed.grid, self._grid, self.ops)
+
+    def _smooth_force(self, force: Tensor) -> None:
+        """Smooth it as a force on the voxels of the image would be.
+
+        Adding the force up and interpolating the step smooth as well, which is left out of the Gaussian.
+        """
+        sigma = self._equal_sigma([self.widened * s for s in self._image_sigma], OWN_VARIANCE)
+        settings = self.settings
+        self.ops.smooth_gaussian(force, sigma, boundary=settings.boundary, truncate=settings.truncate, tail=self.tail)
+
+    def _smooth_warp(self, warp: Tensor, share: float) -> None:
+        """Smooth it by what a Gaussian does on the voxels of the image, of which the coarser ones see little."""
+        wanted = [self.widened * math.sqrt(share) * s for s in self._warp_sigma]
+        settings = self.settings
+        self.ops.smooth_gaussian(
+            warp, self._equal_sigma(wanted, 0.0), boundary=settings.boundary, truncate=settings.truncate
+        )
+
+    def _equal_sigma(self, sigma: Sequence[float], own: float) -> list[float]:
+        """The SDs with which the voxels of the warp are smoothed as those of the image with these ones.
+
+        Args:
+            own: variance that a coarser axis has without a Gaussian, in its voxels squared.
+        """
+        truncate = self.settings.truncate
+        pairs = zip(sigma, self.level.scene.shape, self._grid.shape, strict=True)
+        return [
+            sigma_of_variance(gaussian_variance(s, truncate) / COARSER**2 - own, truncate) if coarse < fine else s
+            for s, fine, coarse in pairs
+        ]
 
     def _halves(self, force: Tensor, wider: float) -> Agreement:
         """Of the force on the voxels of the image, of which the cost has kept some blocks."""

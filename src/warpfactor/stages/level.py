@@ -307,7 +307,7 @@ class LevelSolver:
             first: whether it is the first one of the level.
         """
         settings, ops, units = self.settings, self.ops, self.units
-        self._smooth(force, self.widened * settings.sigma_grad, self.tail)
+        self._smooth_force(force)
         if first and settings.damping.relative:
             self._measure_damping(force)
         taken = settings.optimizer.step(
@@ -404,6 +404,9 @@ class LevelSolver:
         ends = [(a + ahead, max(a, b) + ahead) if k == axis else (a, b) for k, (a, b) in enumerate(ranges)]
         z, y, x = (slice(a, b) for a, b in ends)
         return volume[..., z, y, x]
+
+    def _smooth_force(self, force: Tensor) -> None:
+        self._smooth(force, self.widened * self.settings.sigma_grad, self.tail)
 
     def _smooth_warp(self, warp: Tensor, share: Any) -> None:
         sigma = self.widened * self.settings.sigma_warp

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 
@@ -69,19 +69,23 @@ class Watch:
     Attributes:
         progress: called with every event.
         stop: asked between two iterations; the stage ends with the best so far when it returns True.
+        coarser: what the factors of the levels are multiplied by, where the images of the stage are coarser ones.
+        before_s: seconds that the stage has taken before, if this is its last part.
         events: so far.
-        began: when the stage started.
+        began: when the stage started, or this part of it.
     """
 
     progress: Progress | None = None
     stop: Callable[[], bool] | None = None
+    coarser: float = 1.0
+    before_s: float = 0.0
     events: list[Event] = field(default_factory=list)
     began: float = field(default_factory=time.perf_counter)
 
     @property
     def seconds(self) -> float:
         """Since the stage started."""
-        return time.perf_counter() - self.began
+        return self.before_s + time.perf_counter() - self.began
 
     @property
     def stopped(self) -> bool:
@@ -89,6 +93,7 @@ class Watch:
         return self.stop is not None and self.stop()
 
     def tell(self, event: Event) -> None:
+        event = replace(event, level=self.coarser * event.level)
         self.events.append(event)
         if self.progress is not None:
             self.progress(event)
@@ -133,6 +138,11 @@ class Stage:
     @property
     def interrupted(self) -> bool:
         return self.ending is Ending.INTERRUPTED
+
+    def counted(self, coarser: float) -> Stage:
+        """The stage with levels of images that are this much finer than its own; its history has them already."""
+        levels = tuple((coarser * factor, how) for factor, how in self.levels)
+        return replace(self, level=coarser * self.level, levels=levels)
 
     def change(self, digits: int) -> str:
         """What it did to its cost, as text; a zero has no minus."""

@@ -18,6 +18,7 @@ from warpfactor.checks.case import Case, registration_seconds
 from warpfactor.checks.regularity import Regularity
 from warpfactor.checks.similarity import Alignment
 from warpfactor.io.jsontext import without_nan
+from warpfactor.memory import shown_bytes
 from warpfactor.recipebook import toml
 from warpfactor.show.report import charts
 from warpfactor.show.report.sheets import encode, jpeg_url, layout
@@ -325,7 +326,7 @@ def _facts_tables(entries: Mapping[str, Any]) -> list[tuple[str, list[tuple[str,
     scope = "" if "write" in seconds else ", before the report"
     run = [
         ("Registration, without report and writing", f"{registration_seconds(seconds):.1f} s", None),
-        (f"Peak memory{scope}", "not known" if memory is None else f"{memory:.0f} MB", None),
+        (f"Peak memory{scope}", "not known" if memory is None else shown_bytes(memory * (1 << 20)), None),
         ("Device, backend", f"{entries.get('device')}, {entries.get('backend')}", None),
         ("Threads", str(entries.get("threads")), None),
         ("Seed", str(entries.get("seed")), None),
