@@ -14,7 +14,7 @@ from warpfactor.geometry.halfway import mean_transform, middle_grid, square_root
 from warpfactor.optim import STEPS
 from warpfactor.optim.damping import Paper
 from warpfactor.scene.middle import Middle
-from warpfactor.stages.consistent import settle, undo_each_other
+from warpfactor.stages.consistent import balanced_inverse, consistent, settle, undo_each_other
 from warpfactor.stages.facing import Facing, can_face
 from warpfactor.stages.linear.both import run_linear_both_ways
 from warpfactor.stages.settings import Deformable
@@ -300,3 +300,20 @@ def test_a_warp_that_does_not_help_is_left_out(pair):
         scene_of(pair[0], pair[0]), replace(BRIEF, damping=replace(BRIEF.damping, reject=False)), ops=OPS
     )
     assert found.displacement is None or float(found.displacement.abs().max()) < 0.05
+
+
+@pytest.mark.parametrize("size", [6.0, 9.0, 25.0])
+def test_no_voxel_is_left_where_a_warp_and_its_inverse_do_not_undo_each_other(size):
+    """Single voxels between those to which the warp leads, and warps that take more than a few passes."""
+    made = torch.randn((3, *SHAPE), generator=torch.Generator().manual_seed(2))
+    forward = OPS.smooth_gaussian(made, (1.2, 1.2, 1.2)) * size
+    inverse = balanced_inverse(forward, OPS)
+
+    def worst() -> float:
+        trips = (OPS.round_trip(*both, np.eye(3).tolist()) for both in ((forward, inverse), (inverse, forward)))
+        return max(float((error * stays).max()) for error, stays in trips)
+
+    assert worst() > 5
+    inverse = consistent(forward, inverse, OPS)
+    assert worst() < 0.5
+    assert float(forward.square().sum(0).sqrt().mean()) > 0.8  # it still leads somewhere

@@ -24,7 +24,7 @@ BENT_PASSES = 12  # about five are needed
 MOST = 0.47  # voxels: the largest error that is left
 MENDED = 0.35  # voxels: if there is a larger one, the warp is smoothed wherever the error is above this
 SIGMA = 1.0  # SD in voxels of that smoothing
-PASSES = 4  # none to four are needed
+PASSES = 20  # none to five are needed
 TOLERANCE = 5e-3  # voxels: error of the inverse at its voxels before it is divided
 AROUND = 1.2  # SD in voxels of the neighbourhood that is smoothed with such a voxel
 _UNIT = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
@@ -61,10 +61,12 @@ def consistent(forward: Tensor, inverse: Tensor, ops: Ops) -> Tensor:
         inverse: as found with the displacement; it is the result if no voxel needs smoothing.
     """
     for _ in range(PASSES):
-        error = _disagreement(forward, inverse, ops)
-        if float(error.max()) <= MOST:
+        there, back = _error(forward, inverse, ops), _error(inverse, forward, ops)
+        if max(float(there.max()), float(back.max())) <= MOST:
             break
-        _smooth_at(forward, error > MENDED, SIGMA, ops)
+        # One by one, as errors interpolated where the warp leads would lose single voxels between those.
+        places = _led(back > MENDED, inverse).logical_or_(there > MENDED)
+        _smooth_at(forward, places, SIGMA, ops)
         inverse = balanced_inverse(forward, ops, start=inverse)
     return inverse
 
@@ -89,10 +91,13 @@ def _error(first: Tensor, second: Tensor, ops: Ops) -> Tensor:
     return error * stays
 
 
-def _disagreement(forward: Tensor, inverse: Tensor, ops: Ops) -> Tensor:
-    """(D, H, W): the larger error of both orders, in voxels, at the places from which the warp leads there."""
-    there, back = _error(forward, inverse, ops), _error(inverse, forward, ops)
-    return torch.maximum(there, _at(back[None], forward, ops)[0])
+def _led(places: Tensor, displacement: Tensor) -> Tensor:
+    """(D, H, W) bool: the voxels nearest to where a displacement leads from some places."""
+    found = torch.zeros_like(places)
+    ends = places.nonzero() + displacement[:, places].T
+    last = torch.tensor(places.shape, device=places.device) - 1
+    found[tuple(ends.round().long().clamp_(min=0).minimum(last).T)] = True
+    return found
 
 
 def _at(values: Tensor, displacement: Tensor, ops: Ops) -> Tensor:
