@@ -284,9 +284,29 @@ def test_a_label_map_as_image_is_warned_of_once(register, files):
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_landmarks_outside_their_images_are_warned_of(register, files):
-    _, done = register("--landmarks", files / "ras.csv", "-q", "--no-report")
-    assert done.stderr.count("4 of 4 points lie outside") == 2
+def test_landmarks_of_which_some_lie_outside_are_warned_of(register, files, tmp_path):
+    lines = [*(files / "landmarks.csv").read_text().splitlines(), "900,0,0,10,10,10"]
+    (tmp_path / "one.csv").write_text("\n".join(lines) + "\n")
+    _, done = register("--landmarks", tmp_path / "one.csv", "-q", "--no-report")
+    assert done.stderr.count("one.csv: 1 of 5 points lie outside the fixed image") == 1
+
+
+def test_landmarks_that_all_lie_outside_are_refused(register, files):
+    folder, done = register("--landmarks", files / "ras.csv", "-q", code=2)
+    assert len(done.stderr.splitlines()) == 1
+    assert "ras.csv: 4 of 4 points lie outside the fixed image; check whether they are RAS" in done.stderr
+    assert not folder.exists()
+
+
+def test_label_maps_without_a_common_label_are_refused_where_they_only_score(register, files, tmp_path):
+    other = wf.read_labels(files / "moving_labels.nii.gz")
+    wf.write_image(wf.Image((other.data > 0).int() * 77, other.grid), tmp_path / "others.nii.gz")
+    labels = ("--fixed-labels", files / "fixed_labels.nii.gz", "--moving-labels", tmp_path / "others.nii.gz")
+    folder, done = register(*labels, "-q", code=2)
+    assert len(done.stderr.splitlines()) == 1
+    assert "fixed_labels.nii.gz and others.nii.gz have no label in common" in done.stderr
+    assert not folder.exists()
+    assert "have no label in common" in run("evaluate", *labels, code=2).stderr
 
 
 def test_ras_landmarks_are_read_as_such(register, result, files):

@@ -111,6 +111,29 @@ def test_a_row_that_fails_is_recorded_and_the_others_go_on(people, tmp_path, ser
     assert Store(tmp_path / "out").failure("p1") is None
 
 
+def test_a_row_whose_labels_or_landmarks_cannot_belong_to_it_fails_with_a_sentence(people, tmp_path, serial):
+    other = wf.read_labels(people / "sub0_labels.nii.gz")
+    wf.write_image(wf.Image((other.data > 0).int() * 77, other.grid), tmp_path / "others.nii.gz")
+    for side in ("fixed", "moving"):
+        (tmp_path / f"{side}.csv").write_text("x,y,z\n900,0,0\n")
+    (tmp_path / "both.csv").write_text("fixed_x,fixed_y,fixed_z,moving_x,moving_y,moving_z\n900,0,0,5,5,5\n")
+    images = {"fixed": people / "template.nii.gz", "moving": people / "sub0.nii.gz"}
+    labels = {"fixed_labels": people / "template_labels.nii.gz", "moving_labels": tmp_path / "others.nii.gz"}
+    landmarks = {f"{side}_landmarks": tmp_path / f"{side}.csv" for side in ("fixed", "moving")}
+    both = {"fixed_landmarks": tmp_path / "both.csv"}
+    rows = [{"name": name, **images, **more} for name, more in (("a", labels), ("b", landmarks), ("c", both))]
+    frame = wf.cohort.run(rows, tmp_path / "out", overrides=QUICK)
+    assert list(frame["state"]) == ["failed"] * 3
+    assert "others.nii.gz have no label in common" in frame["reason"][0]
+    assert "moving.csv: 1 of 1 points lie outside the fixed image" in frame["reason"][1]
+    assert "both.csv: 1 of 1 points lie outside the fixed image" in frame["reason"][2]
+    guided = wf.cohort.run(
+        rows[2:], tmp_path / "led", overrides=QUICK, options=wf.cohort.JobOptions(landmarks_weight=1)
+    )
+    assert "both.csv: landmark 1 of 1, (900, 0, 0) mm, lies outside the fixed image" in guided["reason"][0]
+    assert not (tmp_path / "out" / "a" / "result.json").exists()
+
+
 def test_rows_that_find_the_disk_full_are_tried_again_after_the_others(people, tmp_path, serial, monkeypatch):
     whole, tries, events = wf.Registration.save, [], []
 

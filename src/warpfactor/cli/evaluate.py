@@ -77,13 +77,14 @@ def command(  # noqa: PLR0913 - one argument per option
 
 
 def _label_scores(given: GivenTransform | None, fixed: Path | None, moving: Path | None) -> list[Score]:
-    from warpfactor.registration.companions import read_nonempty_labels
+    from warpfactor.registration.companions import check_common, read_nonempty_labels
 
     if fixed is None and moving is None:
         return []
     if fixed is None or moving is None:
         raise InputError("Two label maps are compared; give both --fixed-labels and --moving-labels.")
     truth, labels = read_nonempty_labels(fixed), read_nonempty_labels(moving)
+    check_common(truth, labels)
     if given is None:
         warped = labels.on_grid(truth.grid)
         compared = {"": warped}

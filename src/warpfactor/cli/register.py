@@ -200,9 +200,7 @@ def command(  # noqa: PLR0913 - one argument per option
             fixed_channels=channels[0],
             moving_channels=channels[1],
             channel_weights=parse_numbers(channel_weights, "--channel-weights"),
-            landmarks=guides,
-            landmarks_weight=landmarks_weight,
-            terms=(*pairs.further, *labels, *parse_terms(term)),
+            terms=(*guides, *pairs.further, *labels, *parse_terms(term)),
             metric_weight=pairs.weight,
             outside=outside,
             device=device,
@@ -250,13 +248,13 @@ def _metric(name: str | None) -> dict[str, str]:
     return {} if name is None else {"deformable.metric": name}
 
 
-def _guides(landmarks: Path | None, weight: float, *, ras: bool) -> wf.io.Landmarks | None:
-    """The landmarks that guide the registration; None if they are only scored."""
+def _guides(landmarks: Path | None, weight: float, *, ras: bool) -> tuple[wf.LandmarkPair, ...]:
+    """The landmarks that guide the registration; none if they are only scored."""
     if weight == 0:
-        return None
+        return ()
     if landmarks is None:
         raise InputError(f"--landmarks-weight {weight:g} needs the landmarks themselves; give --landmarks FILE.")
-    return wf.io.read_landmarks(landmarks, ras=ras)
+    return (wf.LandmarkPair(landmarks, weight=weight, ras=ras),)
 
 
 @dataclass

@@ -25,7 +25,7 @@ from warpfactor.io import read_image, write_image
 from warpfactor.io.points import read_landmark_files
 from warpfactor.kernels import choose
 from warpfactor.recipebook.recipe import Recipe
-from warpfactor.registration.companions import Companions
+from warpfactor.registration.companions import Companions, check_places
 from warpfactor.registration.folder import read_entries
 from warpfactor.registration.inputs import Images
 from warpfactor.registration.resources import checked_device, named_device
@@ -199,8 +199,10 @@ def _guides(row: CohortRow, options: JobOptions) -> dict[str, Any]:
     """The arguments of `register` about landmarks that guide it."""
     if row.fixed_landmarks is None or options.landmarks_weight == 0:
         return {}
-    grids = (read_image(side[0]).grid for side in (row.fixed, row.moving)) if row.moving_landmarks else (None, None)
-    points = read_landmark_files(row.fixed_landmarks, row.moving_landmarks, *grids)
+    points: Any = row.fixed_landmarks
+    if row.moving_landmarks is not None:
+        grids = (read_image(side[0]).grid for side in (row.fixed, row.moving))
+        points = read_landmark_files(row.fixed_landmarks, row.moving_landmarks, *grids)
     return {"landmarks": points, "landmarks_weight": options.landmarks_weight}
 
 
@@ -218,9 +220,9 @@ class _CompanionFiles:
         if any(path is not None for path in given):
             self.found = Companions.read(*given, fixed=images.fixed, moving=images.moving)
         if row.fixed_landmarks is not None and row.moving_landmarks is not None:
-            points = read_landmark_files(
-                row.fixed_landmarks, row.moving_landmarks, images.fixed.grid, images.moving.grid
-            )
+            grids = images.fixed.grid, images.moving.grid
+            points = read_landmark_files(row.fixed_landmarks, row.moving_landmarks, *grids)
+            check_places(f"{row.fixed_landmarks} and {row.moving_landmarks}", points, *grids)
             self.found = replace(self.found or Companions(), landmarks=points)
 
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from warpfactor.checks.inputs import check_landmarks, check_points, lie_apart
 from warpfactor.errors import InputError
 from warpfactor.geometry.grid import Grid
@@ -13,7 +15,7 @@ from warpfactor.geometry.image import Image
 from warpfactor.geometry.transform import Affine
 from warpfactor.io import Landmarks, read_labels, read_landmarks
 from warpfactor.measure import dice_figures, target_registration_error
-from warpfactor.show.wording import warn_of
+from warpfactor.show.wording import sentence, warn_of
 
 if TYPE_CHECKING:
     from warpfactor.registration.result import Registration
@@ -75,16 +77,14 @@ class Companions:
         source = None if moving_labels is None else read_nonempty_labels(moving_labels)
         if source is not None:
             check_same_space(source, moving.grid, moving.name)
+        if target is not None and source is not None:
+            check_common(target, source)
         path = None if moving_labels is None else Path(moving_labels)
         if landmarks is None:
             return cls(target, source, path)
         points = read_landmarks(landmarks, ras=ras)
-        sides = ((points.fixed, fixed.grid, "fixed"), (points.moving, moving.grid, "moving"))
-        outside = [
-            notice for side, grid, space in sides for notice in check_points(str(landmarks), side, grid, space, ras=ras)
-        ]
-        warn_of(outside)
-        return cls(target, source, path, points, None if outside else Path(landmarks), ras)
+        inside = check_places(str(landmarks), points, fixed.grid, moving.grid, ras=ras)
+        return cls(target, source, path, points, Path(landmarks) if inside else None, ras)
 
     def carry(self, result: Registration) -> Image | None:
         """The moving labels on the fixed grid; None without moving labels."""
@@ -127,6 +127,37 @@ def check_same_space(labels: Image, grid: Grid, name: str) -> None:
         )
     if lie_apart(labels.grid, grid):
         raise InputError(f"{labels.name} lies outside {name} in space; check the header of the label map.")
+
+
+def common_labels(fixed: Image, moving: Image) -> tuple[int, ...]:
+    """The labels that two maps both have, other than 0."""
+    both = (set(torch.unique(labels.data).tolist()) for labels in (fixed, moving))
+    return tuple(sorted(set.intersection(*both) - {0}))
+
+
+def check_common(fixed: Image, moving: Image) -> None:
+    """InputError if two label maps share no label, so that nothing of them can be compared."""
+    if not common_labels(fixed, moving):
+        raise InputError(
+            f"{fixed.name} and {moving.name} have no label in common; give maps that use the same numbers for the "
+            "same structures."
+        )
+
+
+def check_places(name: str, points: Landmarks, fixed: Grid, moving: Grid, *, ras: bool = False) -> bool:
+    """Whether all landmarks lie in their images; a warning if some do not, and InputError if none does.
+
+    Args:
+        name: of the file they were read from.
+        ras: whether they were read as RAS.
+    """
+    sides = ((points.fixed, fixed, "fixed"), (points.moving, moving, "moving"))
+    outside = [notice for side, grid, space in sides for notice in check_points(name, side, grid, space, ras=ras)]
+    for notice in outside:
+        if notice.facts["outside"] == notice.facts["count"]:
+            raise InputError(sentence(notice))
+    warn_of(outside)
+    return not outside
 
 
 def _overlap(truth: Image, before: Image, after: Image) -> dict[str, Any]:

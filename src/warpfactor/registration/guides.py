@@ -22,6 +22,7 @@ from warpfactor.geometry.image import Image
 from warpfactor.geometry.transform import Affine
 from warpfactor.io import from_any, read_labels, read_landmarks
 from warpfactor.kernels.ops import Ops
+from warpfactor.registration.companions import check_common, common_labels
 from warpfactor.registration.inputs import Images, load_image, load_mask
 from warpfactor.scene.prepare import make_scene
 from warpfactor.terms import METRICS, LabelTerm, LandmarkTerm, PairTerm, Term, Weighted
@@ -100,18 +101,14 @@ class LabelPair(Guide):
         fixed = _labels(self.fixed, images.fixed.grid, "fixed labels").on_grid(images.fixed.grid)
         moving = _labels(self.moving, images.moving.grid, "moving labels")
         _check_place(moving, images.moving)
-        common = _common(fixed, moving)
+        common = common_labels(fixed, moving)
         if self.values is not None:
             missing = sorted({int(value) for value in self.values} - set(common))
             if missing or not self.values:
                 wrong = f"label {missing[0]} is not in both" if missing else "no label is chosen"
                 raise InputError(f"{fixed.name} and {moving.name}: {wrong}; they share {_listed(common)}.")
             common = tuple(sorted({int(value) for value in self.values}))
-        if not common:
-            raise InputError(
-                f"{fixed.name} and {moving.name} have no label in common; give maps that use the same numbers for the "
-                "same structures."
-            )
+        check_common(fixed, moving)
         return LabelTerm(fixed.data[0], moving.data[0], fixed.grid, moving.grid, common)
 
 
@@ -123,20 +120,22 @@ class LandmarkPair(Guide):
         fixed: (N, 3) points, LPS mm, or a CSV file of both (see `read_landmarks`).
         moving: (N, 3) points; None if `fixed` is a file.
         weight: beside the other terms; with 1 they pull as strongly as the images do around them.
+        ras: whether the file is RAS instead of LPS.
     """
 
     fixed: Any
     moving: Any = None
     weight: float = 1.0
+    ras: bool = False
 
     def load(self, images: Images, ops: Ops, device: torch.device) -> LandmarkTerm:
-        fixed, moving = self.fixed, self.moving
+        fixed, moving, source = self.fixed, self.moving, ""
         if isinstance(fixed, (str, Path)):
-            fixed, moving = read_landmarks(fixed)
+            (fixed, moving), source = read_landmarks(fixed, ras=self.ras), f"{fixed}: "
         elif moving is None:
             raise InputError("Landmarks need the points of both images; give a CSV file, or fixed and moving points.")
         term = LandmarkTerm.of(fixed, moving)
-        term.check_inside(images.fixed.grid, images.moving.grid)
+        term.check_inside(images.fixed.grid, images.moving.grid, source)
         return term
 
 
@@ -201,12 +200,6 @@ def _labels(source: Any, grid: Grid, name: str) -> Image:
     if image.channels != 1 or not torch.equal(image.data, image.data.round()):
         raise InputError(f"{image.name}: is not a label map; it must have one channel of whole numbers.")
     return Image(image.data.to(torch.int32), image.grid, image.name)
-
-
-def _common(fixed: Image, moving: Image) -> tuple[int, ...]:
-    """The labels that both maps have, other than 0."""
-    both = (set(torch.unique(labels.data).tolist()) for labels in (fixed, moving))
-    return tuple(sorted(set.intersection(*both) - {0}))
 
 
 def _listed(values: Sequence[int], most: int = 12) -> str:

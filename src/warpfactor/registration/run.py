@@ -154,14 +154,14 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
         images = read(fixed_mask, moving_mask)
     if initial is None:
         check_lengths(images)
-    if on_read is not None:
-        on_read(images)
     if place.type == "cpu" and opened is None:
         check_room(images, chosen)
     chosen = _fitted(chosen, images)
     start = load_initial(initial, images.fixed.grid, ops)
     guides = load_guides((*_points(landmarks, landmarks_weight), *terms), images, ops, place)
     led = _Led(guides, metric_weight, chosen)
+    if on_read is not None:
+        on_read(images)
     if chosen.deformable is not None:
         check_given(chosen.deformable, start.displacement)
     if ranks != 1:
@@ -219,7 +219,10 @@ class _Led:
         if not 0 <= self.metric_weight < math.inf:
             raise InputError(f"The weight of the images is {self.metric_weight:g}; it must be 0 or a positive number.")
         if self.metric_weight == 0 and not self.guides:
-            raise InputError("The weights of all terms are zero; at least one must be positive.")
+            raise InputError(
+                "The weights of all terms are zero, that of the images too (metric_weight, --weight); at least one "
+                "must be positive."
+            )
         if self.guides and recipe.deformable is None:
             raise InputError(
                 f"The recipe {recipe.name!r} has no deformable stage, which is what {self.guides[0].term.name} would "

@@ -58,16 +58,17 @@ class LandmarkTerm(Plain):
         if self.reach_mm is not None and not 0 < self.reach_mm < math.inf:
             raise InputError(f"The reach of landmarks is {self.reach_mm:g} mm; it must be a positive number.")
 
-    def check_inside(self, fixed: Grid, moving: Grid) -> None:
-        """InputError that names a landmark which lies outside its image."""
+    def check_inside(self, fixed: Grid, moving: Grid, source: str = "") -> None:
+        """InputError that names a landmark which lies outside its image, after the file that it is from."""
         for side, grid, points in (("fixed", fixed, self.fixed), ("moving", moving, self.moving)):
             index = grid.world_to_index(np.asarray(points))
             outside = np.nonzero(~((index >= -0.5) & (index <= np.asarray(grid.shape) - 0.5)).all(axis=1))[0]
             if outside.size:
                 number, point = int(outside[0]), points[int(outside[0])]
                 place = ", ".join(f"{value:g}" for value in point)
+                which = f"{source}landmark" if source else "Landmark"
                 raise InputError(
-                    f"Landmark {number + 1} of {len(points)}, ({place}) mm, lies outside the {side} image; "
+                    f"{which} {number + 1} of {len(points)}, ({place}) mm, lies outside the {side} image; "
                     "check that the points are LPS millimetres (RAS has other signs) and in the right columns."
                 )
 

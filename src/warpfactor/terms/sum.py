@@ -46,7 +46,8 @@ class Sum:
 
     def __post_init__(self) -> None:
         if not any(part.weight > 0 for part in self.terms):
-            raise InputError("The weights of all terms are zero; at least one must be positive.")
+            names = ", ".join(part.term.name for part in self.terms)
+            raise InputError(f"The weights of all terms are zero ({names}); at least one must be positive.")
 
     @property
     def active(self) -> tuple[Weighted, ...]:
