@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from warpfactor.measure.distortion import distortion
+from warpfactor.measure.jacobian import distortion
 
 
 def linear(matrix, shape):

@@ -9,7 +9,7 @@ import torch
 import warpfactor as wf
 from small import QUICK, image, pair
 from warpfactor import errors, memory
-from warpfactor.registration.room import needed_bytes
+from warpfactor.registration.plan import needed_bytes
 
 
 @pytest.fixture(scope="module")

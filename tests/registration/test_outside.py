@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import warpfactor as wf
-from warpfactor.scene.background import background
+from warpfactor.scene.object import background
 
 SHIFT = np.array([[1.0, 0, 0, 12], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
 RECIPE = wf.recipe("affine").replace({"linear.iterations": (0, 0), "linear.levels": (4, 2), "linear.metric": "lncc"})

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from warpfactor.kernels import reference
-from warpfactor.measure.distortion import distortion
+from warpfactor.measure.jacobian import distortion
 from warpfactor.stages.repair import repair
 
 

@@ -251,5 +251,5 @@ def test_a_term_without_overlap_is_named(balls):
     left[..., :6], right[..., 26:] = 1, 1
     pair = wf.ImagePair(*shown, metric="mse", fixed_mask=left, moving_mask=right)
     for recipe in ("default", "symmetric"):
-        with pytest.raises(InputError, match=r"The term mse of .* has nothing to go by"):
+        with pytest.raises(InputError, match=r"The term mse of .* cannot be computed"):
             wf.register(outer, outer, recipe=recipe, overrides=QUICK, terms=[pair])

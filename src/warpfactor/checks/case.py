@@ -13,6 +13,7 @@ from warpfactor.geometry.grid import Grid
 from warpfactor.geometry.image import Image
 from warpfactor.geometry.transform import Affine, Chain, Transform, Warp
 from warpfactor.kernels.ops import Ops
+from warpfactor.measure import dice_figures
 
 MASKS = ("fixed_mask", "moving_mask")
 NOT_REGISTERING = ("report", "write", "total")  # parts of the time that are not the registration itself
@@ -81,3 +82,20 @@ class Case:
 def registration_seconds(seconds: Mapping[str, float]) -> float:
     """The time of a registration without its report and without writing files, from its times by part."""
     return sum(spent for part, spent in seconds.items() if part not in NOT_REGISTERING)
+
+
+def overlap_of_labels(case: Case) -> dict[str, Any]:
+    """Dice of two label maps, registered to each other, before and after: as the entry "labels" of result.json."""
+    assert case.fixed is not None
+    assert case.moving is not None
+    identity, grid = Affine(dimension=case.fixed_grid.ndim), case.fixed_grid
+    before, after = (
+        dice_figures(case.fixed.data[0], through.resample(case.moving, grid, mode="nearest", ops=case.ops).data[0])
+        for through in (identity, case.transform)
+    )
+    return {
+        "dice_mean_before": before.mean,
+        "dice_mean_after": after.mean,
+        "dice_per_label_before": before.per_label,
+        "dice_per_label_after": after.per_label,
+    }

@@ -24,8 +24,7 @@ from warpfactor.checks.alignment import (
     rotation_degrees,
     terms_of,
 )
-from warpfactor.checks.case import Case
-from warpfactor.checks.labels import overlap_of_labels
+from warpfactor.checks.case import Case, overlap_of_labels
 from warpfactor.checks.limits import AMBER, GREEN, GREY, RED, grade, worst
 from warpfactor.checks.regularity import Regularity
 from warpfactor.checks.similarity import Alignment, Similarity

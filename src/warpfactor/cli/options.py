@@ -12,7 +12,6 @@ import typer
 from typer.core import TyperCommand
 
 from warpfactor.errors import InputError
-from warpfactor.recipebook.values import parse_value
 
 _T = TypeVar("_T")
 PAIR = "--pair"  # the one option that takes two values
@@ -151,6 +150,8 @@ def split_pairs(arguments: list[str]) -> list[str]:
 
 def parse_settings(entries: list[str] | None) -> dict[str, Any]:
     """Values by dotted name from texts NAME=VALUE; the recipe converts and checks them."""
+    from warpfactor.recipebook.plain import parse_value
+
     changes = {}
     for entry in entries or ():
         name, sign, text = entry.partition("=")

@@ -12,8 +12,8 @@ from typing import Any
 
 from warpfactor import __version__
 from warpfactor.cohort.table.row import CohortRow
-from warpfactor.io.digest import file_sha256
 from warpfactor.io.jsontext import without_nan
+from warpfactor.registration.provenance import file_sha256
 
 _SHOWN = 3  # changed settings that are named
 

@@ -24,9 +24,8 @@ from warpfactor.registration.apply import outside_values, resample_channels
 from warpfactor.registration.inputs import load_image
 from warpfactor.registration.resources import checked_device
 from warpfactor.registration.run import register
-from warpfactor.scene.background import background
 from warpfactor.scene.levels import finest_spacing
-from warpfactor.scene.object import foreground
+from warpfactor.scene.object import background, foreground
 from warpfactor.stages.stage import Progress
 
 # SD of a Gaussian on the scans before they are compared, in voxels of the finest axis. Interpolation averages noise

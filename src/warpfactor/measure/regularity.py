@@ -10,8 +10,7 @@ from torch import Tensor
 from warpfactor.geometry.grid import Grid, Matrix
 from warpfactor.kernels.ops import Ops
 from warpfactor.measure.displacement import ErrorFigures, displacement_figures, round_trip
-from warpfactor.measure.distortion import Distortion, distortion
-from warpfactor.measure.jacobian import JacobianFigures, jacobian_figures
+from warpfactor.measure.jacobian import Distortion, JacobianFigures, distortion, jacobian_figures
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import json
 import math
 import types
 from collections.abc import Iterable, Mapping
@@ -28,6 +29,14 @@ _FORMS: dict[Any, tuple[str, Mapping[str, Any]]] = {
 _UNSET = object()
 _LARGEST_NUMBER = 1 << 1000  # of whole numbers in place of others; Python's are unlimited
 _LARGEST_WHOLE = 1 << 31  # no number of iterations, bins or voxels is above it
+
+
+def parse_value(text: str) -> Any:
+    """JSON if it is that, a list if there are commas, the text itself otherwise; the recipe converts and checks it."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return [parse_value(part.strip()) for part in text.split(",")] if "," in text else text
 
 
 def unknown(kind: str, word: str, known: Iterable[str]) -> InputError:

@@ -10,9 +10,8 @@ from warpfactor.errors import InputError
 from warpfactor.geometry.grid import Grid
 from warpfactor.recipebook import toml
 from warpfactor.recipebook.plain import changed, from_plain, to_plain
-from warpfactor.stages.fitting import fitted
 from warpfactor.stages.linear.stage import LinearSettings
-from warpfactor.stages.settings import Deformable
+from warpfactor.stages.settings import Deformable, fitted
 
 FORMER = ("planar", "small")  # parts of recipes of version 0.1, null in every result.json of it
 

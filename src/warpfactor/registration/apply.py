@@ -14,7 +14,7 @@ from warpfactor.geometry.image import Image
 from warpfactor.geometry.transform import Transform
 from warpfactor.io import from_any
 from warpfactor.kernels.ops import Ops
-from warpfactor.scene.background import background
+from warpfactor.scene.object import background
 
 SPACES = ("fixed", "moving")
 LABEL_MODES = ("nearest", "label")  # interpolations of labels, which have no background but 0

@@ -1,4 +1,4 @@
-"""How a registration keeps within a limit of memory: planned from the sizes of the images before it starts."""
+"""The memory that a registration needs, from the sizes of its images: a check, or a plan that keeps to a limit."""
 
 from __future__ import annotations
 
@@ -9,14 +9,19 @@ from typing import Any, NamedTuple
 from warpfactor.errors import InputError, OutOfMemoryError
 from warpfactor.geometry.grid import Grid
 from warpfactor.io.lazy import LazyImage
-from warpfactor.memory import parse_bytes, shown_bytes, used_bytes
+from warpfactor.memory import check_memory, parse_bytes, shown_bytes, used_bytes
 from warpfactor.recipebook.recipe import Recipe
 from warpfactor.registration.ahead import compiling_bytes
+from warpfactor.registration.inputs import Images
 from warpfactor.stages.deform import runs_coarser, voxel_bytes
 from warpfactor.stages.finest import can_be_coarser, warp_grid
 from warpfactor.stages.settings import Deformable
 from warpfactor.terms.base import Local
 
+REMEDY = "crop the images to the region of interest, or resample them to a coarser spacing"
+SURE = 0.8  # of what was measured: the estimate is from below, so that nothing is refused that would fit
+LINEAR_BYTES = 8  # per voxel of the fixed image, besides the images as they were read
+CHANNEL_BYTES = 4  # of either image, in single precision
 # Bytes, counted in the code and checked by runs of up to 256³ voxels; docs/benchmarks/large.md.
 LIBRARIES = 570e6  # of Python, PyTorch, Numba and compiled kernels
 LINEAR_RUN = 16  # a voxel of the images that are registered without a warp, besides the images as they were read
@@ -287,3 +292,16 @@ def without_finest(recipe: Recipe) -> Recipe:
         for name, stage in (("deformable", recipe.deformable), ("across", recipe.across))
     }
     return replace(recipe, **changed)  # type: ignore[arg-type]
+
+
+def check_room(images: Images, recipe: Recipe) -> None:
+    """Raise an OutOfMemoryError if a registration of these images cannot fit into the memory that is left."""
+    check_memory(needed_bytes(images, recipe), "This registration", remedy=REMEDY)
+
+
+def needed_bytes(images: Images, recipe: Recipe) -> int:
+    """What a registration will at least allocate besides its images."""
+    fixed, moving = images.fixed, images.moving
+    each = LINEAR_BYTES if recipe.deformable is None else round(SURE * voxel_bytes(recipe.deformable))
+    channels = CHANNEL_BYTES * (fixed.grid.voxel_count * fixed.channels + moving.grid.voxel_count * moving.channels)
+    return each * fixed.grid.voxel_count + channels

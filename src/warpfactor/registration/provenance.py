@@ -11,12 +11,12 @@ from typing import Any
 from warpfactor.checks.inputs import IMAGE_CHANGED, TRANSFORM_CHANGED
 from warpfactor.checks.limits import limits_digest
 from warpfactor.errors import Notice
-from warpfactor.io.digest import file_sha256
 from warpfactor.io.jsontext import without_nan
 from warpfactor.io.transforms import ANTS_AFFINE, ANTS_INVERSE_WARP, ANTS_WARP
 from warpfactor.show.report.summary import REPORT
 from warpfactor.show.verdict import Verdict
 
+_BLOCK = 1 << 20
 JUDGED = (ANTS_AFFINE, ANTS_WARP, ANTS_INVERSE_WARP, REPORT)  # files of a folder that its verdict is about
 TRANSFORMS = (ANTS_AFFINE, ANTS_WARP, ANTS_INVERSE_WARP)
 JUDGED_ENTRIES = (  # of result.json, from which a verdict follows
@@ -129,3 +129,16 @@ def _entry(entries: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     inputs = entries.get("inputs")
     entry = inputs.get(name) if isinstance(inputs, Mapping) else None
     return entry if isinstance(entry, Mapping) else {}
+
+
+def file_sha256(place: Path) -> str | None:
+    """SHA-256 of a file, or of all files of a folder; None for what is neither, such as a pipe."""
+    if not place.is_file() and not place.is_dir():
+        return None
+    total = hashlib.sha256()
+    for file in sorted(place.rglob("*")) if place.is_dir() else [place]:
+        if file.is_file():
+            with file.open("rb") as stream:
+                while block := stream.read(_BLOCK):
+                    total.update(block)
+    return total.hexdigest()

@@ -39,11 +39,10 @@ from warpfactor.registration.inputs import (
     load_pair,
 )
 from warpfactor.registration.large import Opened, open_planned, without_voxels
-from warpfactor.registration.plan import Beside, MemoryPlan, limit_bytes
+from warpfactor.registration.plan import REMEDY, Beside, MemoryPlan, check_room, limit_bytes
 from warpfactor.registration.provenance import recorded
 from warpfactor.registration.resources import Clock, checked_device, limited_threads, seeded
 from warpfactor.registration.result import Registration
-from warpfactor.registration.room import REMEDY, check_room
 from warpfactor.registration.running import RunContext
 from warpfactor.scene.missing import gap_shares, without_gaps
 from warpfactor.scene.object import shown

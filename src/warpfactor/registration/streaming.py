@@ -22,7 +22,7 @@ from warpfactor.io.lazy import LazyImage, box_grid, boxes, whole_planes
 from warpfactor.io.voxels import Array, Box, VoxelSource
 from warpfactor.kernels.ops import Ops
 from warpfactor.registration.apply import LABEL_MODES
-from warpfactor.scene.background import background
+from warpfactor.scene.object import background
 
 BLOCK_VOXELS, FEWEST_VOXELS = 1 << 22, 1 << 21  # of the output, computed at once; a chunk has so many
 VOXEL_BYTES = 100  # that a voxel of a block takes while it is computed

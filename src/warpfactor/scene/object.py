@@ -1,4 +1,7 @@
-"""What an image shows: the voxels that differ from its background."""
+"""What an image shows, the voxels that differ from its background; and the value of the background.
+
+The background value stands for what is outside an image: air in a CT, white around a section.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,10 @@ from warpfactor.scene.scene import Side, sampled
 BINS = 128  # of the histogram that separates object and background
 BRIGHTEST = 0.99  # values above this quantile count as if they were at it
 SAMPLES = 1_000_000  # voxels by which they are separated
+SHARE = 0.15  # of the border at least has one value, or that is no background
+EVEN = 0.1  # of the image's range: a border whose middle half lies closer together is all background
+DARK = 0.01  # quantile of a border that shows the object
+BORDER_SAMPLES = 200_000
 
 
 def shown(side: Side) -> Tensor:
@@ -79,3 +86,29 @@ def _otsu(values: NDArray[np.float32]) -> float:
         gap = mass[:-1] / below - (mass[-1] - mass[:-1]) / above
     between = np.nan_to_num(below * above * gap**2, posinf=0.0)
     return float(edges[1 + int(np.argmax(between))])
+
+
+def background(channel: Tensor) -> float:
+    """The background value of one (D, H, W) channel, by its border.
+
+    The commonest value, if it is common; else the median of an even border; else a dark value of it. Zero if nothing
+    there is finite.
+    """
+    border = _finite(rim(channel))
+    if not border.numel():
+        border = _finite(channel.reshape(-1))
+    if not border.numel():
+        return 0.0
+    values, counts = torch.unique(border, return_counts=True)
+    if int(counts.max()) >= SHARE * border.numel():
+        return float(values[counts.argmax()])
+    low, middle, high = torch.quantile(border, torch.tensor([0.25, 0.5, 0.75], dtype=border.dtype)).tolist()
+    every = _finite(channel.reshape(-1))
+    width = float(torch.quantile(every, 0.99) - torch.quantile(every, 0.01))
+    return middle if high - low <= EVEN * width else float(torch.quantile(border, DARK))
+
+
+def _finite(values: Tensor) -> Tensor:
+    """Some of the finite values, in floating point."""
+    some = values[:: 1 + values.numel() // BORDER_SAMPLES].cpu().to(torch.float32)
+    return some[torch.isfinite(some)]

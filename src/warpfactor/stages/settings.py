@@ -1,14 +1,16 @@
-"""Settings of the deformable stage, as data."""
+"""Settings of the deformable stage, as data, and those of them that follow from the size of the images."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from warpfactor.errors import InputError
+from warpfactor.geometry.grid import Grid
 from warpfactor.optim import Convergence, Damping, Root, Step, Trust, Units
-from warpfactor.scene.levels import BLUR
+from warpfactor.scene.levels import BLUR, finest_spacing
 from warpfactor.terms import LNCC, Term
+from warpfactor.terms.base import aligned
 
 UNITS = ("spacing", "normalized")
 BOUNDARIES = ("nearest", "zero")
@@ -36,7 +38,7 @@ class Deformable:
         coarsest: levels are left out or added, each twice as coarse as the next, until the longest axis of the coarsest
             one has about this many voxels; 0 takes `levels` as they are.
         meant_for: width in voxels (geometric mean of the axes) of the fixed image for which `iterations` are meant;
-            smaller images get more (see fitting.py); 0 takes them as they are.
+            smaller images get more (see `fitted`); 0 takes them as they are.
         step: longest step in voxels of the level (of its finest axis).
         sigma_grad, sigma_warp: SD of the Gaussians on gradient and warp, in voxels of the level's finest axis
             ("spacing" units) or of each axis ("normalized").
@@ -149,3 +151,30 @@ class Deformable:
         if weights is not None and (not weights or min(weights) < 0 or not 0 < sum(weights) < math.inf):
             given = ", ".join(f"{weight:g}" for weight in weights) or "(none)"
             raise InputError(f"The channel weights {given} must not be negative, and one must be positive.")
+
+
+def fitted(settings: Deformable, grid: Grid) -> Deformable:
+    """The settings for a fixed image on this grid: `coarsest` and `meant_for` have become levels and iterations.
+
+    The coarsest level is the power of two that comes nearest to `coarsest` voxels along the longest axis. Settings per
+    level are those of the finest levels; further coarse ones have those of the first. An image narrower than the ones
+    that the iterations are meant for has more of them, in proportion, but no level more than the coarsest.
+    """
+    if settings.coarsest > 0:
+        finest = finest_spacing(grid)
+        width = max(n * s for n, s in zip(grid.shape, grid.spacing_mm, strict=True) if n > 1) / finest
+        depth = 1 + max(0, round(math.log2(width / settings.coarsest)))
+        settings = replace(
+            settings,
+            levels=tuple(2.0**k for k in reversed(range(depth))),
+            iterations=aligned(settings.iterations, depth),
+            metric=settings.metric.for_levels(depth),
+            coarsest=0,
+        )
+    if settings.meant_for > 0:
+        width = math.prod(grid.shape) ** (1 / sum(n > 1 for n in grid.shape))
+        factor = max(1.0, settings.meant_for / width)
+        most = max(settings.iterations)
+        more = tuple(min(most, round(factor * n)) for n in settings.iterations)
+        settings = replace(settings, iterations=more, meant_for=0)
+    return settings

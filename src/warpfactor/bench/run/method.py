@@ -21,9 +21,8 @@ from warpfactor.bench.run.task import Task, TaskResult
 from warpfactor.errors import InputError
 from warpfactor.recipebook.files import recipe as find_recipe
 from warpfactor.recipebook.files import recipes
-from warpfactor.recipebook.plain import unknown
+from warpfactor.recipebook.plain import parse_value, unknown
 from warpfactor.recipebook.recipe import Recipe
-from warpfactor.recipebook.values import parse_value
 
 OURS, OWN = "warpfactor", "own"
 

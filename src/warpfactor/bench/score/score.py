@@ -23,7 +23,7 @@ from warpfactor.geometry.image import Image
 from warpfactor.geometry.transform import Affine, Chain, Transform, Warp
 from warpfactor.io import read_image, read_labels, read_mask
 from warpfactor.measure import TargetErrors
-from warpfactor.measure.distortion import distortion
+from warpfactor.measure.jacobian import distortion
 
 VERSION = 1  # of the definitions below; runs that were scored by another version are repeated
 BEFORE, AFFINE, AFTER = "before", "affine", "after"

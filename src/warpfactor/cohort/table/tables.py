@@ -15,7 +15,7 @@ from typing import Any
 from warpfactor.cohort.table.row import COLUMNS, SEVERAL, SINGLE, CohortRow, Gathered, stem
 from warpfactor.errors import FileError
 from warpfactor.io.tables import read_lines
-from warpfactor.recipebook.values import parse_value
+from warpfactor.recipebook.plain import parse_value
 
 NEEDED = ("fixed", "moving")
 _SEPARATOR = ";"  # of several files in one cell
