@@ -34,12 +34,14 @@ def test_every_kernel_is_in_the_catalogue():
 
 def test_predictions_follow_from_the_bytes_that_kernels_declare():
     from warpfactor.bench.gpu.memory import level_bytes
-    from warpfactor.bench.gpu.traffic import DEVICES, bytes_per_voxel, iteration, predicted_ms
+    from warpfactor.bench.gpu.traffic import DEVICES, VOLUME, bytes_per_voxel, iteration, predicted_ms
 
     launches = iteration("lncc", "root, pointwise")
-    assert bytes_per_voxel(launches, cached=True) == 184
-    assert bytes_per_voxel(launches, cached=False) == 324
+    assert bytes_per_voxel(launches, cached=True) == 112
+    assert bytes_per_voxel(launches, cached=False) == 228
+    assert bytes_per_voxel(iteration("lncc", "root, pointwise", one_by_one=True), cached=True) == 112 + 24
+    assert [bytes_per_voxel(VOLUME, cached=cached) for cached in (True, False)] == [20, 28]
     slowest = DEVICES[0]
-    assert predicted_ms(slowest, (192,) * 3) == pytest.approx(1e3 * 324 * 192**3 / (0.8 * slowest.bandwidth))
+    assert predicted_ms(slowest, (192,) * 3) == pytest.approx(1e3 * 228 * 192**3 / (0.8 * slowest.bandwidth))
     lm, adam = (level_bytes((256,) * 3, "lncc", step) for step in ("root, pointwise", "adam"))
     assert adam - lm == 24 * 256**3

@@ -41,7 +41,7 @@ from warpfactor.stages.settings import Deformable
 from warpfactor.terms import LNCC, MI, MIND, MSE, Mixed
 
 CPU = torch.device("cpu")
-SHAPES = (((4, 5, 7), (5, 4, 6)), ((1, 9, 7), (1, 8, 9)))
+SHAPES = (((7, 5, 4), (5, 4, 6)), ((1, 9, 7), (1, 8, 9)))  # of the planes, so many that rings come round
 
 
 def checks() -> dict[str, list[dict[str, Any]]]:

@@ -394,6 +394,54 @@ class DeviceOps(Ops, Protocol):
         """`smooth_gaussian` with a standard deviation of sigma sqrt(share), share being a figure of at most 1."""
         ...
 
+    def smooth_descend(
+        self,
+        gradient: Tensor,
+        sigma: Sequence[float],
+        *,
+        boundary: Any,
+        truncate: float,
+        tail: tuple[float, float],
+        form: str,
+        damping: float,
+        weights: Sequence[float],
+        residual: float = 1.0,
+    ) -> tuple[float, float]:
+        """`smooth_gaussian` of a gradient, then `descend`."""
+        ...
+
+    def advance(
+        self,
+        warp: Tensor,
+        step: Tensor,
+        *,
+        scale: Any,
+        sigma: Sequence[float],
+        share: Any = 1.0,
+        boundary: Any = "nearest",
+        truncate: float = 3.0,
+        log_volume: Tensor | None = None,
+        rate: Any = 0.0,
+        weights: Sequence[float] = (0.0, 0.0, 0.0),
+    ) -> Tensor:
+        """Overwrite a step with the next warp: `even_out` if there is a volume, `compose`, then `smooth_share`.
+
+        A share that is one of Python's numbers stays what it is.
+        """
+        ...
+
+    def log_volume(
+        self,
+        displacement: Tensor,
+        least: float,
+        sigma: Sequence[float],
+        *,
+        boundary: Any = "nearest",
+        truncate: float = 3.0,
+    ) -> Tensor:
+        """(D, H, W) logarithm of `jacobian_determinant`, or of `least` where it is less, after `smooth_gaussian`."""
+        ...
+
     def take(self, field: Tensor, other: Tensor, flag: Tensor) -> None:
         """Overwrite the field with the other one if the flag, without axes, is not zero."""
         ...

@@ -297,10 +297,13 @@ class _Turns:
     def _force_to_step(self, damping: Tensor, point: Linearization) -> Taken:
         """Turn the gradients in `walk.other` into steps, in place."""
         lead, settings = self.lead, self.lead.settings
-        force = lead._force(self.walk.other)
-        lead._smooth(force, lead.widened * settings.sigma_grad, lead.tail)
+        force, sigma = lead._force(self.walk.other), lead.widened * settings.sigma_grad
+        ops: Any = lead.ops
+        if sigma > 0:
+            ends = {"boundary": settings.boundary, "truncate": settings.truncate, "tail": lead.tail}
+            ops = AfterGaussian(ops, [sigma * s for s in lead.units.sigma], ends)
         return settings.optimizer.step(
-            force, None, damping=cast(float, damping), residual=point.residual, units=lead.units, ops=lead.ops
+            force, None, damping=cast(float, damping), residual=point.residual, units=lead.units, ops=ops
         )
 
     def _read(self, turns: range) -> None:
@@ -344,6 +347,24 @@ class _Turns:
         if record.stepped:
             checked(ahead)
         raise InputError(NO_GRADIENT)
+
+
+class AfterGaussian:
+    """Operations that make a step of a gradient, after a Gaussian on it, where the device can in one operation.
+
+    Args:
+        ends: the boundary, where the Gaussian is truncated, and its tail.
+    """
+
+    def __init__(self, ops: Any, sigma: Sequence[Any], ends: dict[str, Any]) -> None:
+        self._ops, self._sigma, self._ends = ops, sigma, ends
+
+    def descend(self, gradient: Tensor, **given: Any) -> Any:
+        return self._ops.smooth_descend(gradient, self._sigma, **self._ends, **given)
+
+    def tile(self, gradient: Tensor, **given: Any) -> Any:
+        self._ops.smooth_gaussian(gradient, self._sigma, **self._ends)
+        return self._ops.tile(gradient, **given)
 
 
 def _points(pair: _Pair, line: list[float]) -> tuple[Record, Linearization, Linearization]:

@@ -322,7 +322,7 @@ class LevelSolver:
         """Share of the smoothing of the warp that goes with a step of this length in voxels."""
         return 1.0 if self.settings.smoothing == "full" else min(1.0, length / self.settings.step)
 
-    def _advance(self, warp: Tensor, other: Tensor, scale: float, share: float) -> None:
+    def _advance(self, warp: Tensor, other: Tensor, scale: Any, share: Any) -> None:
         """Overwrite the step in `other` with the next warp.
 
         Fields may have the pairs of a company as an axis in front, and numbers be those of the device; see device.py.
@@ -332,10 +332,25 @@ class LevelSolver:
             share: of the smoothing, by the length of the step.
         """
         settings = self.settings
+        if isinstance(scale, Tensor):
+            self._advance_on_device(warp, other, scale, share)
+            return
         if settings.volume > 0:
             self._even_out(self._log_volume(warp), other, quotient(settings.volume * share, scale))
         self.ops.compose(warp, other, scale=scale, out=other)
         self._smooth_warp(other, share)
+
+    def _advance_on_device(self, warp: Tensor, other: Tensor, scale: Tensor, share: Any) -> None:
+        """The same with numbers of the device, in operations that it can do at once."""
+        settings, units, ops = self.settings, self.units.sigma, cast(DeviceOps, self.ops)
+        ends: dict[str, Any] = {"boundary": settings.boundary, "truncate": settings.truncate}
+        volume: dict[str, Any] = {}
+        if settings.volume > 0:
+            log_volume = ops.log_volume(warp, LEAST_VOLUME, [VOLUME_SIGMA * s for s in units], **ends)
+            rate = quotient(settings.volume * share, cast(float, scale))
+            volume = {"log_volume": log_volume, "rate": rate, "weights": units}
+        sigma = [self.widened * settings.sigma_warp * s for s in units]
+        ops.advance(warp, other, scale=scale, sigma=sigma, share=share, **ends, **volume)
 
     def _look_at_halves(self, force: Tensor, number: int) -> bool:
         """Whether the level goes on: the force is more than noise and not too smooth for these settings.

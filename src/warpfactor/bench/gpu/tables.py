@@ -37,10 +37,14 @@ def traffic_table() -> Table:
     rows: list[dict[str, Value]] = []
     for metric in METRICS:
         for step in STEPS:
-            launches = iteration(metric, step)
-            moved = {key: round(bytes_per_voxel(launches, cached=key == "cached")) for key in ("memory", "cached")}
+            moved = {}
+            for way in ("", ", one by one"):
+                launches = iteration(metric, step, one_by_one=bool(way))
+                for place in ("memory", "cached"):
+                    moved[place + way] = round(bytes_per_voxel(launches, cached=place == "cached"))
             rows.append({"metric": metric, "step": step, **moved})
     titles = {"metric": "metric", "step": "step", "memory": "rings in memory", "cached": "rings in the cache"}
+    titles |= {f"{place}, one by one": f"{titles[place]}, components one by one" for place in ("memory", "cached")}
     columns = tuple(TableColumn(key, title) for key, title in titles.items())
     return Table("traffic", "Bytes per voxel and iteration, as the kernels declare them", columns, tuple(rows))
 

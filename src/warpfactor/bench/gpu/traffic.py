@@ -10,16 +10,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from warpfactor.kernels.taps import gaussian_kernel
-from warpfactor.kernels.triton import slabs
 from warpfactor.kernels.triton.descent import adam_step, step_by_voxel
-from warpfactor.kernels.triton.field import compose_fields
+from warpfactor.kernels.triton.field import compose_fields, determinant
+from warpfactor.kernels.triton.fused import filter_and_step, in_one
 from warpfactor.kernels.triton.kernel import Kernel
 from warpfactor.kernels.triton.lncc import lncc_chain, lncc_force, lncc_maps, lncc_warp
 from warpfactor.kernels.triton.mi import mi_force, mi_votes
 from warpfactor.kernels.triton.mind import channel_difference
 from warpfactor.kernels.triton.mse import squared_difference
-from warpfactor.kernels.triton.slabs import PassChain
-from warpfactor.kernels.triton.smooth import AxisPass, filter_axis, filter_chain
+from warpfactor.kernels.triton.passes import NARROW, axis_reach, chain_of, filter_axis, filter_window
+from warpfactor.kernels.triton.slabs import PassChain, Reach
+from warpfactor.kernels.triton.smooth import together
 from warpfactor.kernels.triton.tile import tile_chain, tile_step
 
 REACHED = 0.8  # share of the bandwidth
@@ -51,23 +52,24 @@ class Launch:
     Attributes:
         components: of a field that go through it, each with the traffic that the kernel declares.
         slabs: which of its declared reads and writes lie in rings here.
+        without: which of them are not there.
     """
 
     kernel: Kernel
     components: int = 1
     slabs: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
 
     def bytes_per_voxel(self, *, cached: bool) -> float:
         """Traffic; with `cached`, what lies in rings never leaves the cache."""
         moved = (*self.kernel.reads.items(), *self.kernel.writes.items())
         free = {name for name, _ in moved if name.startswith("slab") or name in self.slabs} if cached else set()
-        return self.components * sum(size for name, size in moved if name not in free)
+        return self.components * sum(size for name, size in moved if name not in {*free, *self.without})
 
 
-def _smoothing(components: int = 3) -> tuple[Launch, ...]:
-    """Along x, y and z, through two rings."""
-    held = (("target",), ("source", "target"), ("source",))
-    return tuple(Launch(filter_axis, components, slabs) for slabs in held)
+FIRST, NEXT, LAST = (
+    Launch(filter_axis, 3, held) for held in (("target",), ("source", "target"), ("source",))
+)  # filters along an axis, by which of the two fields are rings
 
 
 METRICS = {
@@ -76,16 +78,29 @@ METRICS = {
     "mi": (Launch(mi_votes), Launch(mi_force)),
     "mind": (Launch(channel_difference),),
 }
-STEPS = {
-    "root, pointwise": (Launch(step_by_voxel),),
-    "tile": (Launch(filter_axis, 3, ("target",)), Launch(tile_step)),
-    "adam": (Launch(adam_step),),
+ALL_AXES = (FIRST, NEXT, LAST)
+STEPS = {  # with the Gaussian on the gradient before them
+    "root, pointwise": (FIRST, NEXT, Launch(filter_and_step)),
+    "tile": (*ALL_AXES, Launch(filter_axis, 3, ("target",)), Launch(tile_step)),
+    "adam": (*ALL_AXES, Launch(adam_step)),
 }
+APART = {**STEPS, "root, pointwise": (*ALL_AXES, Launch(step_by_voxel))}  # one component after the other
+ADVANCE = (Launch(compose_fields, 1, ("composed",), ("log volume",)), Launch(filter_window, 3, ("source",)))
+WAITED = (Launch(compose_fields, 1, (), ("log volume",)), FIRST, Launch(filter_window, 3, ("source",)))  # by the host
+VOLUME = (  # what the volume term takes besides
+    Launch(determinant, 1, ("determinant",)),
+    Launch(filter_window, 1, ("source",)),
+    Launch(compose_fields, 1, (), ("warp", "step", "composed")),
+)
 
 
-def iteration(metric: str, step: str) -> tuple[Launch, ...]:
-    """Metric with gradient, smoothing of the gradient, step, composition and smoothing of the warp."""
-    return (*METRICS[metric], *_smoothing(), *STEPS[step], Launch(compose_fields), *_smoothing())
+def iteration(metric: str, step: str, *, one_by_one: bool = False) -> tuple[Launch, ...]:
+    """Metric with gradient, smoothing of the gradient and step, composition and smoothing of the warp.
+
+    Args:
+        one_by_one: components of the gradient are smoothed one after the other.
+    """
+    return (*METRICS[metric], *(APART if one_by_one else STEPS)[step], *(WAITED if step == "adam" else ADVANCE))
 
 
 def bytes_per_voxel(launches: Sequence[Launch], *, cached: bool) -> float:
@@ -94,16 +109,25 @@ def bytes_per_voxel(launches: Sequence[Launch], *, cached: bool) -> float:
 
 
 def chains(shape: tuple[int, int, int], metric: str, step: str) -> tuple[PassChain, ...]:
-    """The chains of passes of an iteration of the default's smoothing, one after the other."""
-    radius = len(gaussian_kernel(TAIL_SIGMA, 3.0, TAIL)) // 2
-    passes = [AxisPass(axis, radius) for axis in (2, 1, 0)]
-    together = filter_chain((3, *shape), passes)
-    found = [together if together.nbytes <= slabs.BYTES else filter_chain((1, *shape), passes)]
+    """The chains of passes of an iteration with the default's smoothing, one after the other."""
+    found = [_smoothing(shape, step), chain_of((3, *shape), [Reach(), axis_reach(0, NARROW)])]
     if metric == "lncc":
         found.append(lncc_chain(shape, WINDOW // 2, 4, exact=True))
     if step == "tile":
         found.append(tile_chain(shape, (TILE,) * 3))
     return tuple(found)
+
+
+def _smoothing(shape: tuple[int, int, int], step: str) -> PassChain:
+    """The passes of the default's Gaussian on the gradient."""
+    reaches = _reaches()
+    whole = in_one((3, *shape), reaches) if step == "root, pointwise" else together((3, *shape), reaches)
+    return chain_of((3 if whole else 1, *shape), reaches)
+
+
+def _reaches() -> list[Reach]:
+    radius = len(gaussian_kernel(TAIL_SIGMA, 3.0, TAIL)) // 2
+    return [axis_reach(axis, radius) for axis in (1, 0, 2)]
 
 
 def slab_bytes(shape: tuple[int, int, int], metric: str, step: str) -> int:
@@ -117,4 +141,5 @@ def predicted_ms(
     """Milliseconds of an iteration, if memory is the bottleneck; rings are cached if the cache is large enough."""
     cached = slab_bytes(shape, metric, step) <= device.cache
     voxels = shape[0] * shape[1] * shape[2]
-    return 1e3 * voxels * bytes_per_voxel(iteration(metric, step), cached=cached) / (REACHED * device.bandwidth)
+    launches = iteration(metric, step, one_by_one=not in_one((3, *shape), _reaches()))
+    return 1e3 * voxels * bytes_per_voxel(launches, cached=cached) / (REACHED * device.bandwidth)

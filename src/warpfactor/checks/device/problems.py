@@ -252,8 +252,36 @@ def _adam(ops: Ops, at: Given) -> Outputs:
     return *ops.adam(at.field, first, second, **options), at.field, first, second  # type: ignore[arg-type]
 
 
-def _smooth(**options: Any) -> Callable[..., Outputs]:
-    return lambda ops, at: [ops.smooth_gaussian(at.field, (1.0, 0.6, 1.7), **options)]
+def _smooth(sigma: tuple[float, ...] = (1.0, 0.6, 1.7), **options: Any) -> Callable[..., Outputs]:
+    return lambda ops, at: [ops.smooth_gaussian(at.field, sigma, **options)]
+
+
+NARROW = (0.6, 0.4, 0.7)  # voxels: a Gaussian that may be done in one pass
+
+
+def _smooth_descend(sigma: tuple[float, ...], **options: Any) -> Callable[..., Outputs]:
+    def run(ops: Ops, at: Given) -> Outputs:
+        given = {"boundary": "nearest", "truncate": 2.5, "tail": (0.3, 2.0), "weights": WEIGHTS, **options}
+        return *Unwaited(lambda: ops).smooth_descend(at.field, sigma, **given), at.field
+
+    return run
+
+
+def _advance(**options: Any) -> Callable[..., Outputs]:
+    """The step is that of the volume and the field; figures are the device's."""
+
+    def run(ops: Ops, at: Given) -> Outputs:
+        scale, share, rate = (at.field.new_tensor(value).double() for value in (0.6, 0.7, 0.5))
+        given: dict[str, Any] = {"scale": scale, "share": share, "sigma": NARROW, **options}
+        if given.pop("volume", False):
+            given |= {"log_volume": at.smooth[0].clone(), "rate": rate, "weights": WEIGHTS}
+        return [Unwaited(lambda: ops).advance(at.smooth, at.field, **given)]
+
+    return run
+
+
+def _log_volume(ops: Ops, at: Given) -> Outputs:
+    return [Unwaited(lambda: ops).log_volume(at.smooth, 0.02, NARROW, boundary="zero")]
 
 
 def _compose_in_place(ops: Ops, at: Given) -> Outputs:
@@ -374,6 +402,8 @@ PROBLEMS: tuple[KernelProblem, ...] = (
     KernelProblem("smooth_gaussian", _smooth(), "", 24.0),
     KernelProblem("smooth_gaussian", _smooth(boundary="zero"), "zero beyond"),
     KernelProblem("smooth_gaussian", _smooth(tail=(0.3, 4.0)), "tail"),
+    KernelProblem("smooth_gaussian", _smooth(NARROW), "narrow"),
+    KernelProblem("smooth_gaussian", _smooth(NARROW, boundary="zero", truncate=2.0), "narrow, zero beyond"),
     KernelProblem("smooth_box", lambda o, at: [o.smooth_box(at.field, (1, 2, 3))], "", 24.0),
     KernelProblem("jacobian_determinant", lambda o, at: [o.jacobian_determinant(at.smooth)], "", 16.0),
     KernelProblem("distortion", lambda o, at: o.distortion(at.smooth, (1.5, 1.0, 0.8)), "", 20.0),
@@ -389,4 +419,15 @@ PROBLEMS: tuple[KernelProblem, ...] = (
     KernelProblem("smooth_share", _smooth_share, unwaited=True),
     KernelProblem("even_out", _even_out, unwaited=True),
     KernelProblem("take", _take, unwaited=True),
+    KernelProblem("smooth_descend", _smooth_descend((1.0, 0.6, 1.7), form="root", damping=0.3), unwaited=True),
+    KernelProblem(
+        "smooth_descend",
+        _smooth_descend((0.8, 0.0, 0.0), form="pointwise", damping=0.3, residual=0.7, boundary="zero"),
+        "one axis",
+        unwaited=True,
+    ),
+    KernelProblem("advance", _advance(), positions=True, unwaited=True),
+    KernelProblem("advance", _advance(volume=True, share=1.0), "volume", positions=True, unwaited=True),
+    KernelProblem("advance", _advance(sigma=(1.0, 0.6, 1.7), boundary="zero"), "wide", positions=True, unwaited=True),
+    KernelProblem("log_volume", _log_volume, unwaited=True),
 )

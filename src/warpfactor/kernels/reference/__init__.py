@@ -4,9 +4,19 @@ Volumes are (D, H, W) in array order (z, y, x); displacements are (3, D, H, W), 
 """
 
 from warpfactor.kernels.reference.decide import decide
-from warpfactor.kernels.reference.descent import adam, descend, norms, tile
+from warpfactor.kernels.reference.descent import adam, descend, norms, smooth_descend, tile
 from warpfactor.kernels.reference.distortion import distortion
-from warpfactor.kernels.reference.field import compose, even_out, invert, jacobian_determinant, resize, round_trip, take
+from warpfactor.kernels.reference.field import (
+    advance,
+    compose,
+    even_out,
+    invert,
+    jacobian_determinant,
+    log_volume,
+    resize,
+    round_trip,
+    take,
+)
 from warpfactor.kernels.reference.labels import sample_labels
 from warpfactor.kernels.reference.linear import affine_gradient, affine_moments
 from warpfactor.kernels.reference.lncc import lncc, lncc_plans, lncc_slabs
@@ -20,6 +30,7 @@ from warpfactor.kernels.reference.statistics import percentiles, tally
 
 __all__ = [
     "adam",
+    "advance",
     "affine_gradient",
     "affine_moments",
     "compose",
@@ -32,6 +43,7 @@ __all__ = [
     "lncc",
     "lncc_plans",
     "lncc_slabs",
+    "log_volume",
     "mi",
     "mind",
     "mind_channels",
@@ -45,6 +57,7 @@ __all__ = [
     "sample_labels",
     "shrink",
     "smooth_box",
+    "smooth_descend",
     "smooth_gaussian",
     "smooth_share",
     "take",

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from warpfactor.kernels.held import three, two
+from warpfactor.kernels.held import held, three, two
 from warpfactor.kernels.numbers import larger
 from warpfactor.kernels.reference.interpolate import exact_type, working_type
 from warpfactor.kernels.reference.match import total
-from warpfactor.kernels.reference.smooth import correlate
+from warpfactor.kernels.reference.smooth import Boundary, correlate, smooth_gaussian
 
 FLOOR = 1e-5  # least λ of `tile`, in units of the trace: window sums in float32 have no more digits than that
 TINY = 1e-30  # least λ of `tile` where there is no gradient at all
@@ -51,6 +51,24 @@ def descend(gradient: Tensor, *, form: str, damping: float, weights: Sequence[fl
     else:
         raise ValueError(f"unknown form {form!r}; use 'pointwise', 'root' or 'plain'")
     return _finish(gradient, g, -torch.where(squares > 0, scale, 0.0) * g, weights)
+
+
+@two
+def smooth_descend(
+    gradient: Tensor,
+    sigma: Sequence[float],
+    *,
+    boundary: Boundary,
+    truncate: float,
+    tail: tuple[float, float],
+    form: str,
+    damping: float,
+    weights: Sequence[float],
+    residual: float = 1.0,
+) -> Tensor:
+    """`smooth_gaussian` of the gradient, then `descend`."""
+    smooth_gaussian(gradient, sigma, boundary=boundary, truncate=truncate, tail=tail)
+    return held(descend)(gradient, form=form, damping=damping, weights=weights, residual=residual)
 
 
 @two

@@ -1,6 +1,7 @@
 """Operations on displacement fields, which are in voxels of their own grid."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,7 +13,7 @@ from warpfactor.kernels.reference.interpolate import (
     voxel_indices,
     working_type,
 )
-from warpfactor.kernels.reference.smooth import central_difference
+from warpfactor.kernels.reference.smooth import Boundary, central_difference, smooth_gaussian, smooth_share
 
 Matrix = Sequence[Sequence[float]]
 
@@ -52,6 +53,35 @@ def even_out(step: Tensor, log_volume: Tensor, rate: Tensor, weights: Sequence[f
             part, half = step[axis].narrow(axis, 1, n - 2), (0.5 * rate * weight * weight).to(step.dtype)
             part.addcmul_(log_volume.narrow(axis, 2, n - 2), half)
             part.addcmul_(log_volume.narrow(axis, 0, n - 2), half, value=-1)
+
+
+@torch.no_grad()
+def advance(
+    warp: Tensor,
+    step: Tensor,
+    *,
+    scale: Any,
+    sigma: Sequence[float],
+    share: Any = 1.0,
+    boundary: Boundary = "nearest",
+    truncate: float = 3.0,
+    log_volume: Tensor | None = None,
+    rate: Any = 0.0,
+    weights: Sequence[float] = (0.0, 0.0, 0.0),
+) -> Tensor:
+    """Overwrite a step with the warp after it: `even_out` if there is a volume, `compose`, and a Gaussian.
+
+    Args:
+        scale: of the step.
+        sigma, share: the Gaussian has a variance of share * sigma²; see `smooth_share`.
+        log_volume, rate, weights: see `even_out`.
+    """
+    if log_volume is not None:
+        even_out(step, log_volume, rate, weights)
+    compose(warp, step, scale=scale, out=step)
+    if isinstance(share, Tensor):
+        return smooth_share(step, sigma, share, boundary=boundary, truncate=truncate)
+    return smooth_gaussian(step, [share**0.5 * s for s in sigma], boundary=boundary, truncate=truncate)
 
 
 @torch.no_grad()
@@ -112,6 +142,20 @@ def jacobian_determinant(displacement: Tensor) -> Tensor:
     (zz, yz, xz), (zy, yy, xy), (zx, yx, xx) = columns
     determinant: Tensor = zz * (yy * xx - yx * xy) - zy * (yz * xx - yx * xz) + zx * (yz * xy - yy * xz)
     return determinant.to(displacement.dtype)
+
+
+@torch.no_grad()
+def log_volume(
+    displacement: Tensor,
+    least: float,
+    sigma: Sequence[float],
+    *,
+    boundary: Boundary = "nearest",
+    truncate: float = 3.0,
+) -> Tensor:
+    """Logarithm of the Jacobian determinant, (D, H, W), or of `least` where it is less, after `smooth_gaussian`."""
+    volume = jacobian_determinant(displacement).clamp_(min=least).log_()
+    return smooth_gaussian(volume[None], sigma, boundary=boundary, truncate=truncate)[0]
 
 
 @torch.no_grad()

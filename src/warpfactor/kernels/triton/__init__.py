@@ -25,7 +25,15 @@ from warpfactor.kernels.reference import percentiles, sample_labels
 from warpfactor.kernels.triton.decide import decide
 from warpfactor.kernels.triton.descent import adam, descend, norms
 from warpfactor.kernels.triton.distortion import distortion
-from warpfactor.kernels.triton.field import compose, even_out, jacobian_determinant, resize, round_trip, take
+from warpfactor.kernels.triton.field import (
+    compose,
+    even_out,
+    jacobian_determinant,
+    resize,
+    round_trip,
+    take,
+)
+from warpfactor.kernels.triton.fused import advance, log_volume, smooth_descend
 from warpfactor.kernels.triton.inverse import invert
 from warpfactor.kernels.triton.linear import affine_gradient, affine_moments
 from warpfactor.kernels.triton.lncc import lncc, lncc_plans, lncc_slabs
@@ -43,6 +51,7 @@ on_device = Unwaited(lambda: sys.modules[__name__])
 
 __all__ = [
     "adam",
+    "advance",
     "affine_gradient",
     "affine_moments",
     "compose",
@@ -55,6 +64,7 @@ __all__ = [
     "lncc",
     "lncc_plans",
     "lncc_slabs",
+    "log_volume",
     "mi",
     "mind",
     "mind_channels",
@@ -69,6 +79,7 @@ __all__ = [
     "sample_labels",
     "shrink",
     "smooth_box",
+    "smooth_descend",
     "smooth_gaussian",
     "smooth_share",
     "take",

@@ -3,6 +3,7 @@
 from warpfactor.kernels.triton.descent import adam_step, lengths, step_by_voxel
 from warpfactor.kernels.triton.distortion import shape_change
 from warpfactor.kernels.triton.field import compose_fields, determinant, even_step, resize_image, taken, there_and_back
+from warpfactor.kernels.triton.fused import filter_and_step
 from warpfactor.kernels.triton.inverse import invert_voxels
 from warpfactor.kernels.triton.kernel import Kernel
 from warpfactor.kernels.triton.launch import combine
@@ -12,8 +13,9 @@ from warpfactor.kernels.triton.mi import mi_force, mi_ratios, mi_votes
 from warpfactor.kernels.triton.mind import channel_difference
 from warpfactor.kernels.triton.mind_channels import distance_channels, distance_sums, point_distance
 from warpfactor.kernels.triton.mse import squared_difference
+from warpfactor.kernels.triton.passes import filter_axis, filter_window
 from warpfactor.kernels.triton.sample import sample_points, sample_slopes
-from warpfactor.kernels.triton.smooth import filter_axis, share_taps
+from warpfactor.kernels.triton.smooth import share_taps
 from warpfactor.kernels.triton.statistics import tally_values
 from warpfactor.kernels.triton.tables import sum_tables
 from warpfactor.kernels.triton.tile import tile_step
@@ -39,6 +41,8 @@ KERNELS: tuple[Kernel, ...] = (
     tile_step,
     adam_step,
     filter_axis,
+    filter_window,
+    filter_and_step,
     share_taps,
     compose_fields,
     even_step,

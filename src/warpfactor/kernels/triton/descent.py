@@ -30,12 +30,25 @@ def weighted(g, voxels, i, wz, wy, wx, use):
 
 
 @triton.jit
-def finish(g, voxels, i, wz, wy, wx, gz, gy, gx, vz, vy, vx, use, partials, programs):
+def step_from(gz, gy, gx, damping, residual, FORM: tl.constexpr):
+    """v̂ = -r ĝ / (|ĝ|² + λ), -r ĝ / (|ĝ| + λ) with the root of λ given, or -r ĝ."""
+    squares = gz * gz + gy * gy + gx * gx
+    if FORM == "pointwise":
+        scale = -residual / (squares + damping)
+    elif FORM == "root":
+        scale = -residual / (tl.sqrt(squares) + damping)
+    else:
+        scale = -residual + 0.0 * squares
+    scale = tl.where(squares > 0, scale, 0.0)  # where g is NaN, so is the step
+    return scale * gz, scale * gy, scale * gx
+
+
+@triton.jit
+def finish(g, voxels, i, wz, wy, wx, gz, gy, gx, vz, vy, vx, use, partials, programs, program):
     """Write the step; the longest |v̂|² of the program, and its sum of -ĝ·v̂."""
     store_vector(g, voxels, i, wz * vz, wy * vy, wx * vx, use)
     length = tl.where(use, vz * vz + vy * vy + vx * vx, 0.0)
     decrease = tl.where(use, -(gz * vz + gy * vy + gx * vx), 0.0)
-    program = tl.program_id(0)
     tl.store(partials + program, tl.max(length, 0).to(tl.float64))
     tl.store(partials + programs + program, tl.sum(decrease.to(tl.float64), 0))
 
@@ -73,7 +86,7 @@ def step_by_voxel(
     FORM: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """v = -r g / (|g|² + λ), -r g / (|g| + λ) with the root of λ given, or -r g; `numbers` holds λ and r."""
+    """The step of every voxel by its own gradient; `numbers` holds λ and r of `step_from`."""
     pair = tl.program_id(1)
     damping, residual = tl.load(numbers + 2 * pair), tl.load(numbers + 2 * pair + 1)
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -82,16 +95,8 @@ def step_by_voxel(
     g += 3 * pair.to(tl.int64) * voxels
     partials += 2 * pair * tl.num_programs(0)
     gz, gy, gx = weighted(g, voxels, i, wz, wy, wx, use)
-    squares = gz * gz + gy * gy + gx * gx
-    if FORM == "pointwise":
-        scale = -residual / (squares + damping)
-    elif FORM == "root":
-        scale = -residual / (tl.sqrt(squares) + damping)
-    else:
-        scale = -residual + 0.0 * squares
-    scale = tl.where(squares > 0, scale, 0.0)  # where g is NaN, so is the step
-    vz, vy, vx = scale * gz, scale * gy, scale * gx
-    finish(g, voxels, i, wz, wy, wx, gz, gy, gx, vz, vy, vx, use, partials, tl.num_programs(0))
+    vz, vy, vx = step_from(gz, gy, gx, damping, residual, FORM)
+    finish(g, voxels, i, wz, wy, wx, gz, gy, gx, vz, vy, vx, use, partials, tl.num_programs(0), tl.program_id(0))
 
 
 @declared(
@@ -134,7 +139,7 @@ def adam_step(
     vz = -correction1 * mz / (tl.sqrt(correction2 * sz) + epsilon)
     vy = -correction1 * my / (tl.sqrt(correction2 * sy) + epsilon)
     vx = -correction1 * mx / (tl.sqrt(correction2 * sx) + epsilon)
-    finish(g, voxels, i, wz, wy, wx, gz, gy, gx, vz, vy, vx, use, partials, tl.num_programs(0))
+    finish(g, voxels, i, wz, wy, wx, gz, gy, gx, vz, vy, vx, use, partials, tl.num_programs(0), tl.program_id(0))
 
 
 def finished(partials: Partials) -> Tensor:
@@ -168,18 +173,23 @@ def descend(gradient: Tensor, *, form: str, damping: Any, weights: Sequence[floa
     width = block(gradient.device, shape.numel())
     programs = triton.cdiv(shape.numel(), width)
     partials = Partials(gradient.device, 2, programs, pairs)
-    least = damping**0.5 if form == "root" else damping
     step_by_voxel.launch(
         (programs, pairs),
         gradient,
         partials.table,
-        numbers(gradient.device, pairs, least, residual),
+        damping_of(gradient, form, damping, residual),
         *weights,
         *shape,
         FORM=form,
         BLOCK=width,
     )
     return finished(partials)
+
+
+def damping_of(gradient: Tensor, form: str, damping: Any, residual: Any) -> Tensor:
+    """(B, 2) numbers that `step_from` takes."""
+    least = damping**0.5 if form == "root" else damping
+    return numbers(gradient.device, len(gradient), least, residual)
 
 
 @two

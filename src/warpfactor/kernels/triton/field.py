@@ -15,6 +15,7 @@ from warpfactor.kernels.pairs import paired
 from warpfactor.kernels.triton.kernel import declared
 from warpfactor.kernels.triton.launch import MOST_VOXELS, block, numbers, numbers_on, plain, takes, takes_pairs
 from warpfactor.kernels.triton.points import difference, moved_voxel, value_at, voxel
+from warpfactor.kernels.triton.slabs import Turn
 
 
 @triton.jit
@@ -42,33 +43,69 @@ def load_vector(field, voxels, i, use):
     return vz, vy, vx
 
 
-@declared(
-    "4 *fp32 3 i32",
-    {"usual": {"BLOCK": 256}},
-    reads={"warp": 12, "step": 12},
-    writes={"composed": 12},
-)
-def compose_fields(warp, step, out, numbers, nz, ny, nx, BLOCK: tl.constexpr):
-    """out = s step(x) + warp(x + s step(x)); a program reads of `step` only the voxels that it writes."""
-    pair = tl.program_id(1)
-    scale = tl.load(numbers + pair)
-    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    voxels = nz.to(tl.int64) * ny * nx
-    use = i < voxels
-    far = 3 * pair.to(tl.int64) * voxels
-    warp, step, out = warp + far, step + far, out + far
-    sz, sy, sx = load_vector(step, voxels, i, use)
-    sz, sy, sx = scale * sz, scale * sy, scale * sx
-    z, y, x = voxel(i, ny, nx)
-    vz, vy, vx = field_at(warp, voxels, z + sz, y + sy, x + sx, nz, ny, nx, use)
-    store_vector(out, voxels, i, sz + vz, sy + vy, sx + vx, use)
-
-
 @triton.jit
 def slope_within(image, i, at, n, stride, use):
     """Twice the derivative along an axis by central differences; zero at its border."""
     within = use & (at > 0) & (at < n - 1)
     return tl.load(image + i + stride, mask=within, other=0.0) - tl.load(image + i - stride, mask=within, other=0.0)
+
+
+@triton.jit
+def evened(vz, vy, vx, volume, rate, i, z, y, x, wz, wy, wx, nz, ny, nx, use):
+    """v + rate w² grad(volume) at voxel i; the squares of the weights w are given."""
+    half = 0.5 * rate
+    vz += half * wz * slope_within(volume, i, z, nz, ny * nx, use)
+    vy += half * wy * slope_within(volume, i, y, ny, nx, use)
+    vx += half * wx * slope_within(volume, i, x, nx, 1, use)
+    return vz, vy, vx
+
+
+@declared(
+    "5 *fp32 3 fp32 6 i32",
+    {"usual": {"VOLUME": False, "BLOCK": 256}, "volume": {"VOLUME": True, "BLOCK": 256}},
+    reads={"warp": 12, "step": 12, "log volume": 4},
+    writes={"composed": 12},
+)
+def compose_fields(
+    warp,
+    step,
+    out,
+    numbers,
+    volume,
+    wz,
+    wy,
+    wx,
+    start,
+    stop,
+    planes,
+    nz,
+    ny,
+    nx,
+    VOLUME: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """out = s v(x) + warp(x + s v(x)), v = step + rate w² grad(volume), for the planes from start up to stop.
+
+    A program reads of `step` only the voxels that it writes. `numbers` holds s and the rate; the squares of the weights
+    w are given.
+    """
+    pair = tl.program_id(1)
+    scale = tl.load(numbers + 2 * pair)
+    plane = ny * nx
+    i = start * plane + tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    use = i < stop * plane
+    voxels, size = nz.to(tl.int64) * plane, planes.to(tl.int64) * plane
+    far = pair.to(tl.int64)
+    warp, step, out = warp + 3 * far * voxels, step + 3 * far * voxels, out + 3 * far * size
+    z, y, x = voxel(i, ny, nx)
+    sz, sy, sx = load_vector(step, voxels, i, use)
+    if VOLUME:
+        sz, sy, sx = evened(
+            sz, sy, sx, volume + far * voxels, tl.load(numbers + 2 * pair + 1), i, z, y, x, wz, wy, wx, nz, ny, nx, use
+        )
+    sz, sy, sx = scale * sz, scale * sy, scale * sx
+    vz, vy, vx = field_at(warp, voxels, z + sz, y + sy, x + sx, nz, ny, nx, use)
+    store_vector(out, size, (z % planes) * plane + y * nx + x, sz + vz, sy + vy, sx + vx, use)
 
 
 @declared(
@@ -80,7 +117,7 @@ def slope_within(image, i, at, n, stride, use):
 def even_step(step, volume, rates, wz, wy, wx, nz, ny, nx, BLOCK: tl.constexpr):
     """step += rate w² grad(volume); the squares of the weights w are given."""
     pair = tl.program_id(1)
-    half = (0.5 * tl.load(rates + pair)).to(tl.float32)
+    rate = tl.load(rates + pair).to(tl.float32)
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     voxels = nz.to(tl.int64) * ny * nx
     use = i < voxels
@@ -88,9 +125,7 @@ def even_step(step, volume, rates, wz, wy, wx, nz, ny, nx, BLOCK: tl.constexpr):
     step, volume = step + 3 * far, volume + far
     z, y, x = voxel(i, ny, nx)
     vz, vy, vx = load_vector(step, voxels, i, use)
-    vz += half * wz * slope_within(volume, i, z, nz, ny * nx, use)
-    vy += half * wy * slope_within(volume, i, y, ny, nx, use)
-    vx += half * wx * slope_within(volume, i, x, nx, 1, use)
+    vz, vy, vx = evened(vz, vy, vx, volume, rate, i, z, y, x, wz, wy, wx, nz, ny, nx, use)
     store_vector(step, voxels, i, vz, vy, vx, use)
 
 
@@ -159,21 +194,32 @@ def column(u, voxels, i, at, n, stride, use):
     return a, b, c
 
 
-@declared("2 *fp32 3 i32", {"usual": {"BLOCK": 256}}, reads={"displacement": 12}, writes={"determinant": 4})
-def determinant(u, out, nz, ny, nx, BLOCK: tl.constexpr):
-    """det(I + du/dx) by central differences."""
-    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    voxels = nz.to(tl.int64) * ny * nx
-    use = i < voxels
-    far = tl.program_id(1).to(tl.int64) * voxels
-    u, out = u + 3 * far, out + far
+@declared(
+    "2 *fp32 fp32 6 i32",
+    {"usual": {"LOG": False, "BLOCK": 256}, "logarithm": {"LOG": True, "BLOCK": 256}},
+    reads={"displacement": 12},
+    writes={"determinant": 4},
+)
+def determinant(u, out, least, start, stop, planes, nz, ny, nx, LOG: tl.constexpr, BLOCK: tl.constexpr):
+    """det(I + du/dx) by central differences, or the logarithm of it, or of `least` where it is less.
+
+    For the planes from start up to stop; `out` has so many planes.
+    """
+    plane = ny * nx
+    i = start * plane + tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    use = i < stop * plane
+    voxels, size = nz.to(tl.int64) * plane, planes.to(tl.int64) * plane
+    far = tl.program_id(1).to(tl.int64)
+    u, out = u + 3 * far * voxels, out + far * size
     z, y, x = voxel(i, ny, nx)
     zz, yz, xz = column(u, voxels, i, z, nz, ny * nx, use)
     zy, yy, xy = column(u, voxels, i, y, ny, nx, use)
     zx, yx, xx = column(u, voxels, i, x, nx, 1, use)
     zz, yy, xx = zz + 1.0, yy + 1.0, xx + 1.0
     found = zz * (yy * xx - yx * xy) - zy * (yz * xx - yx * xz) + zx * (yz * xy - yy * xz)
-    tl.store(out + i, found.to(out.dtype.element_ty), mask=use)
+    if LOG:
+        found = tl.log(tl.where(found < least, least, found))
+    tl.store(out + (z % planes) * plane + y * nx + x, found.to(out.dtype.element_ty), mask=use)
 
 
 def _composes(warp: Tensor, step: Tensor, *, out: Tensor | None = None, **_: Any) -> bool:
@@ -184,11 +230,41 @@ def _composes(warp: Tensor, step: Tensor, *, out: Tensor | None = None, **_: Any
 def compose(warp: Tensor, step: Tensor, *, scale: Any = 1.0, out: Tensor | None = None) -> Tensor:
     """See Ops."""
     out = torch.empty_like(step, memory_format=torch.contiguous_format) if out is None else out
-    pairs, shape = len(step), step.shape[2:]
-    width = block(step.device, shape.numel())
-    grid = (triton.cdiv(shape.numel(), width), pairs)
-    compose_fields.launch(grid, plain(warp), plain(step), out, numbers(step.device, pairs, scale), *shape, BLOCK=width)
+    given = numbers(step.device, len(step), scale, scale)
+    launch_compose(plain(warp), plain(step), out, given, Turn(0, 0, step.shape[2]))
     return out
+
+
+def launch_compose(
+    warp: Tensor,
+    step: Tensor,
+    out: Tensor,
+    given: Tensor,
+    turn: Turn,
+    *,
+    log_volume: Tensor | None = None,
+    squares: Sequence[float] = (0.0, 0.0, 0.0),
+) -> None:
+    """Compose the planes of a turn into a field or a ring; see compose_fields."""
+    depth, *plane = step.shape[2:]
+    span = (turn.stop - turn.start) * plane[0] * plane[1]
+    width = block(step.device, span)
+    compose_fields.launch(
+        (triton.cdiv(span, width), len(step)),
+        warp,
+        step,
+        out,
+        given,
+        given if log_volume is None else log_volume,
+        *squares,
+        turn.start,
+        turn.stop,
+        out.shape[2],
+        depth,
+        *plane,
+        VOLUME=log_volume is not None,
+        BLOCK=width,
+    )
 
 
 def _evens(step: Tensor, log_volume: Tensor, *_: Any) -> bool:
@@ -262,6 +338,25 @@ def jacobian_determinant(displacement: Tensor) -> Tensor:
     """See Ops."""
     pairs, shape = len(displacement), displacement.shape[2:]
     out = torch.empty((pairs, *shape), dtype=displacement.dtype, device=displacement.device)
-    width = block(displacement.device, shape.numel())
-    determinant.launch((triton.cdiv(shape.numel(), width), pairs), plain(displacement), out, *shape, BLOCK=width)
+    launch_determinant(plain(displacement), out, Turn(0, 0, shape[0]), least=None)
     return out
+
+
+def launch_determinant(displacement: Tensor, out: Tensor, turn: Turn, *, least: float | None) -> None:
+    """Write determinants, or with `least` their logarithms, of the planes of a turn to (B, planes, H, W)."""
+    depth, *plane = displacement.shape[2:]
+    span = (turn.stop - turn.start) * plane[0] * plane[1]
+    width = block(displacement.device, span)
+    determinant.launch(
+        (triton.cdiv(span, width), len(displacement)),
+        displacement,
+        out,
+        least or 0.0,
+        turn.start,
+        turn.stop,
+        out.shape[1],
+        depth,
+        *plane,
+        LOG=least is not None,
+        BLOCK=width,
+    )

@@ -19,6 +19,7 @@ from torch import Tensor
 from warpfactor.kernels import reference
 from warpfactor.kernels.pairs import paired
 from warpfactor.kernels.triton import slabs
+from warpfactor.kernels.triton.columns import CHUNK, advanced, plane_tiles
 from warpfactor.kernels.triton.field import store_vector
 from warpfactor.kernels.triton.kernel import declared
 from warpfactor.kernels.triton.launch import Partials, block, numbers_on, pair_numbers
@@ -35,22 +36,7 @@ from warpfactor.kernels.triton.points import (
     value_at,
 )
 
-TILE = (8, 32)  # voxels of a program along y and x
-CHUNK = 16  # planes of a program
 WIDEST = 7  # radius: wider windows need more registers than there are, and go to the reference
-
-
-@triton.jit
-def advanced(sums, newest, taps, LENGTH: tl.constexpr, BOX: tl.constexpr):
-    """Sums of windows along z when one more plane has been seen: the first is complete, the last has just begun.
-
-    Sums that move on by one place are kept instead of the planes themselves: with those, the compiler of Triton 3.9
-    fails for the H100 (an assertion in LLVM about reordered PHI nodes).
-    """
-    found = ()
-    for k in tl.static_range(1, LENGTH):
-        found = found + (sums[k] + (newest if BOX else tl.load(taps + LENGTH - k) * newest),)  # type: ignore[assignment]
-    return found + (newest if BOX else tl.load(taps) * newest,)
 
 
 @declared(
@@ -470,12 +456,6 @@ def _run(p: Problem, w: _Windows) -> Tensor:
         else:
             _force(p, pointers, w, buffers, turn)
     return buffers.partials.combined()
-
-
-def plane_tiles(device: torch.device, height: int, width: int) -> tuple[int, tuple[int, int]]:
-    """Number of tiles of a plane, and their edges along y and x."""
-    ty, tx = TILE if device.type != "cpu" else (triton.next_power_of_2(height), triton.next_power_of_2(width))
-    return triton.cdiv(height, ty) * triton.cdiv(width, tx), (ty, tx)
 
 
 def _warp(p: Problem, pointers: Sequence[Tensor], b: _Buffers, turn: slabs.Turn) -> None:

@@ -14,12 +14,12 @@ from warpfactor.kernels import reference
 from warpfactor.kernels.numbers import larger
 from warpfactor.kernels.pairs import paired
 from warpfactor.kernels.triton import slabs
+from warpfactor.kernels.triton.columns import CHUNK, advanced, plane_tiles
 from warpfactor.kernels.triton.descent import finished
 from warpfactor.kernels.triton.field import load_vector, store_vector
 from warpfactor.kernels.triton.kernel import declared
-from warpfactor.kernels.triton.launch import Partials, numbers, numbers_on, takes_pairs
-from warpfactor.kernels.triton.lncc import CHUNK, advanced, plane_tiles
-from warpfactor.kernels.triton.smooth import launch_filter
+from warpfactor.kernels.triton.launch import Partials, numbers, takes_pairs
+from warpfactor.kernels.triton.passes import copying
 
 DEEPEST = 15  # planes of a window; deeper ones go to the reference
 
@@ -181,7 +181,7 @@ def tile(
     first = 0
     for turn in launches:
         if turn.number == 0:
-            launch_filter(gradient, copied, numbers_on(device, (1.0,))[None], turn, depth, axis=2, boundary="nearest")
+            copying(device).launch(gradient, copied, turn, depth)
             continue
         rows = triton.cdiv(turn.stop - turn.start, chunk)
         tile_step.launch(
