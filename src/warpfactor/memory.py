@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
@@ -17,6 +18,7 @@ _GROUPS = Path("/sys/fs/cgroup")
 _MB = 1 << 20
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30}
 _SIGNS = ("can't allocate memory", "out of memory", "not enough memory")  # how PyTorch says so
+_NO_ROOM = "failed to map segment"  # how the loader of libraries does
 
 
 def available_bytes() -> int | None:
@@ -79,18 +81,25 @@ def check_memory(needed_bytes: int, what: str, *, remedy: str) -> None:
 def memory_errors(remedy: str) -> Iterator[None]:
     """Turn every way in which memory can run out inside the block into an OutOfMemoryError.
 
-    PyTorch raises a RuntimeError, whose message names lines of its source.
+    PyTorch raises a RuntimeError, whose message names lines of its source, and a library without room to be loaded is
+    an ImportError.
     """
     try:
         yield
     except OutOfMemoryError:
         raise
-    except MemoryError as error:
-        raise OutOfMemoryError(f"Out of memory; {remedy}.") from error
-    except RuntimeError as error:
-        if not any(sign in str(error) for sign in _SIGNS):
+    except (MemoryError, RuntimeError, ImportError, OSError) as error:
+        if not _is_memory(error):
             raise
         raise OutOfMemoryError(f"Out of memory; {remedy}.") from error
+
+
+def _is_memory(error: Exception) -> bool:
+    if isinstance(error, ImportError):
+        return _NO_ROOM in str(error) and "permitted" not in str(error)  # as it is on a file system without programs
+    if isinstance(error, RuntimeError):
+        return any(sign in str(error) for sign in _SIGNS)
+    return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
 
 
 def _machine_bytes() -> int | None:

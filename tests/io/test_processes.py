@@ -153,6 +153,23 @@ def test_a_write_that_failed_frees_its_space_at_once(tmp_path, suffix):
         assert sum(held_bytes(tmp_path)) == 0
 
 
+@pytest.mark.parametrize("suffix", [".h5", ".mnc"])
+def test_formats_whose_library_ends_the_process_are_refused_before_the_disk_is_full(tmp_path, monkeypatch, suffix):
+    monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 10_000_000}))
+    with pytest.raises(FileError, match="the disk has 9 MB left, 16 MB are needed"):
+        wf.write_image(wf.Image.from_array(torch.zeros(40, 320, 320)), tmp_path / f"x{suffix}")
+    assert list(tmp_path.iterdir()) == []
+    wf.write_image(wf.Image.from_array(torch.ones(4, 5, 6)), tmp_path / f"x{suffix}")
+
+
+def test_what_fails_inside_a_folder_is_named_by_its_final_place(tmp_path):
+    """The name of the temporary folder is of no use to anybody."""
+    with pytest.raises(FileError) as caught, atomic_folder(tmp_path / "out") as place:
+        wf.write_image(wf.Image.from_array(torch.ones(4, 5, 6)), place / "x.png")
+    assert str(caught.value).startswith(f"{tmp_path / 'out' / 'x.png'}: this format")
+    assert list(tmp_path.iterdir()) == []
+
+
 def held_bytes(folder):
     """Sizes of the open files below a folder, those that were removed as well."""
     for link in Path("/proc/self/fd").iterdir():

@@ -1,5 +1,6 @@
 """Inside other programs: nothing is printed, runs are cancelled from elsewhere, errors have codes."""
 
+import errno
 import logging
 import threading
 
@@ -9,6 +10,7 @@ import torch
 import warpfactor as wf
 from small import QUICK, image, pair
 from warpfactor import errors, memory
+from warpfactor.memory import memory_errors
 from warpfactor.registration.plan import needed_bytes
 
 
@@ -110,6 +112,31 @@ def test_torch_without_memory_is_a_sentence(images, monkeypatch):
     monkeypatch.setattr("warpfactor.registration.run.make_scene", full)
     with pytest.raises(wf.OutOfMemoryError, match=r"^Out of memory; crop the images to the region of interest, or"):
         wf.register(*images)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ImportError("_SimpleITK.abi3.so: failed to map segment from shared object"),
+        OSError(errno.ENOMEM, "Cannot allocate memory"),
+    ],
+)
+def test_a_library_or_a_process_without_memory_is_a_sentence(error):
+    with pytest.raises(wf.OutOfMemoryError, match=r"^Out of memory; do less\.$"), memory_errors("do less"):
+        raise error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ImportError("x.so: failed to map segment from shared object: Operation not permitted"),
+        ImportError("No module named x"),
+        OSError(errno.ENOENT, "No such file or directory"),
+    ],
+)
+def test_other_errors_of_libraries_and_files_stay_what_they_are(error):
+    with pytest.raises(type(error), match=str(error)[-20:]), memory_errors("do less"):
+        raise error
 
 
 def test_other_errors_of_torch_stay_what_they_are(images, monkeypatch):

@@ -101,6 +101,8 @@ def atomic_folder(path: str | Path, *, force: bool = False, own: Sequence[str] =
             shutil.rmtree(temporary, ignore_errors=True)
             if isinstance(error, OSError):
                 raise FileError(f"{final}: cannot be written ({error.strerror or error}).") from error
+            if isinstance(error, FileError) and str(temporary) in str(error):
+                raise type(error)(str(error).replace(str(temporary), str(final))) from error
             raise
 
 

@@ -27,6 +27,9 @@ _OPAQUE = (255, 65535)
 _UNPACKED = ("GiplImageIO", "MRCImageIO", "StimulateImageIO", "VTKImageIO", "BioRadImageIO")
 # Formats that put the voxels into a second file, which cannot appear together with the first one.
 _TWO_FILES = {".mhd": ".mha", ".nhdr": ".nrrd", ".hdr": ".nii", ".img": ".nii"}
+# ITK's library for these formats ends the process when the disk is full.
+_HDF5 = (".h5", ".hdf5", ".hdf", ".he5", ".hd5", ".h4", ".hdf4", ".he4", ".mnc", ".mnc2")
+_HDF5_ROOM = 1 << 20  # bytes besides the voxels
 _FAILURES = (RuntimeError, ValueError, OverflowError)  # how ITK and its Python wrapping report a file they cannot read
 _POSITION, _ORIENTATION = "0020|0032", "0020|0037"  # DICOM tags
 _INTEGERS = {f"sitk{sign}Int{bits}": f"{sign.lower()}int{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)}
@@ -69,7 +72,7 @@ def write(source: VoxelSource, path: Path, *, force: bool) -> None:
     if whole is not None:
         raise FileError(f"{path}: this format needs a second file for the voxels; write {whole}, which holds both.")
     image = _image(source, path)
-    with atomic_path(path, force=force) as temporary:
+    with atomic_path(path, force=force, need_bytes=_need_bytes(path, image)) as temporary:
         try:
             with itk.files:
                 sitk.WriteImage(image, str(temporary), useCompression=True)
@@ -77,6 +80,14 @@ def write(source: VoxelSource, path: Path, *, force: bool) -> None:
             raise cannot_write(path, temporary, error) from error
         if not _holds(temporary, image):
             raise FileError(f"{path}: could not be written completely; is the disk full?")
+
+
+def _need_bytes(path: Path, image: Any) -> int:
+    """Free space that must be there before a file is begun; 0 for formats that notice a full disk."""
+    if path.suffix.lower() not in _HDF5:
+        return 0
+    voxels = image.GetNumberOfPixels() * image.GetNumberOfComponentsPerPixel()
+    return int(voxels * image.GetSizeOfPixelComponent()) + _HDF5_ROOM
 
 
 def is_picture(path: str | Path) -> bool:
