@@ -65,62 +65,54 @@ def _value(own, flat, f, corners, weights, keep):  # type: ignore[no-untyped-def
     return square
 
 
+@inline
+def _channel(own, flat, f, c, corners, weights, keep):  # type: ignore[no-untyped-def]
+    """The difference of a channel at a voxel, and the slopes of the moving channel there along z, y and x."""
+    (b00, b01, b10, b11), sx = corners
+    wz, wy, wx = weights
+    v00, v01 = np.float32(flat[b00 + c]), np.float32(flat[b01 + c])
+    v10, v11 = np.float32(flat[b10 + c]), np.float32(flat[b11 + c])
+    d00, d01 = np.float32(flat[b00 + sx + c]) - v00, np.float32(flat[b01 + sx + c]) - v01
+    d10, d11 = np.float32(flat[b10 + sx + c]) - v10, np.float32(flat[b11 + sx + c]) - v11
+    v00 += wx * d00
+    v10 += wx * d10
+    e0 = v01 + wx * d01 - v00
+    e1 = v11 + wx * d11 - v10
+    v00 += wy * e0
+    gz = v10 + wy * e1 - v00
+    d00 += wy * (d01 - d00)
+    d10 += wy * (d11 - d10)
+    difference = (np.float32(own[f + c]) - (v00 + wz * gz)) * keep[c]
+    return difference, gz, e0 + wz * (e1 - e0), d00 + wz * (d10 - d00)
+
+
 @serial
 def _force(own, flat, f, corners, weights, keep):  # type: ignore[no-untyped-def]
     """The same, and the sums of difference times slope of the moving channels, in its voxels."""
-    (b00, b01, b10, b11), sx = corners
-    wz, wy, wx = weights
     zero = np.float32(0.0)
     square, az, ay, ax = zero, zero, zero, zero
     for k in range(LANES):
-        c = unsigned(k)
-        v00, v01 = np.float32(flat[b00 + c]), np.float32(flat[b01 + c])
-        v10, v11 = np.float32(flat[b10 + c]), np.float32(flat[b11 + c])
-        d00, d01 = np.float32(flat[b00 + sx + c]) - v00, np.float32(flat[b01 + sx + c]) - v01
-        d10, d11 = np.float32(flat[b10 + sx + c]) - v10, np.float32(flat[b11 + sx + c]) - v11
-        v00 += wx * d00
-        v10 += wx * d10
-        e0 = v01 + wx * d01 - v00
-        e1 = v11 + wx * d11 - v10
-        v00 += wy * e0
-        gz = v10 + wy * e1 - v00
-        d00 += wy * (d01 - d00)
-        d10 += wy * (d11 - d10)
-        r = (np.float32(own[f + c]) - (v00 + wz * gz)) * keep[c]
+        r, gz, gy, gx = _channel(own, flat, f, unsigned(k), corners, weights, keep)
         square += r * r
         az += r * gz
-        ay += r * (e0 + wz * (e1 - e0))
-        ax += r * (d00 + wz * (d10 - d00))
+        ay += r * gy
+        ax += r * gx
     return square, az, ay, ax
 
 
 @serial
 def _both_forces(own, flat, f, corners, weights, keep, around):  # type: ignore[no-untyped-def]
     """The same, and then of the fixed channels' differences."""
-    (b00, b01, b10, b11), sx = corners
     n0, n1, n2, n3, n4, n5 = around
-    wz, wy, wx = weights
     zero = np.float32(0.0)
     square, az, ay, ax, tz, ty, tx = zero, zero, zero, zero, zero, zero, zero
     for k in range(LANES):
         c = unsigned(k)
-        v00, v01 = np.float32(flat[b00 + c]), np.float32(flat[b01 + c])
-        v10, v11 = np.float32(flat[b10 + c]), np.float32(flat[b11 + c])
-        d00, d01 = np.float32(flat[b00 + sx + c]) - v00, np.float32(flat[b01 + sx + c]) - v01
-        d10, d11 = np.float32(flat[b10 + sx + c]) - v10, np.float32(flat[b11 + sx + c]) - v11
-        v00 += wx * d00
-        v10 += wx * d10
-        e0 = v01 + wx * d01 - v00
-        e1 = v11 + wx * d11 - v10
-        v00 += wy * e0
-        gz = v10 + wy * e1 - v00
-        d00 += wy * (d01 - d00)
-        d10 += wy * (d11 - d10)
-        r = (np.float32(own[f + c]) - (v00 + wz * gz)) * keep[c]
+        r, gz, gy, gx = _channel(own, flat, f, c, corners, weights, keep)
         square += r * r
         az += r * gz
-        ay += r * (e0 + wz * (e1 - e0))
-        ax += r * (d00 + wz * (d10 - d00))
+        ay += r * gy
+        ax += r * gx
         tz += r * (np.float32(own[n1 + c]) - np.float32(own[n0 + c]))
         ty += r * (np.float32(own[n3 + c]) - np.float32(own[n2 + c]))
         tx += r * (np.float32(own[n5 + c]) - np.float32(own[n4 + c]))
