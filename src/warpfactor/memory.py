@@ -39,6 +39,14 @@ def parse_bytes(text: str) -> int:
     return int(float(found[1]) * _UNITS[found[2]])
 
 
+def limit_bytes(limit: str | float) -> int:
+    """A limit of memory in bytes, from a text or a number."""
+    found = parse_bytes(limit) if isinstance(limit, str) else int(limit)
+    if found < 1:
+        raise InputError(f"A memory limit of {limit} bytes is not valid; write for instance 8GB.")
+    return found
+
+
 def shown_bytes(count: float) -> str:
     """An amount of memory for people, in the units that `parse_bytes` reads."""
     return f"{count / 1e9:.2f} GB" if count >= 1e9 else f"{max(1, round(count / 1e6))} MB"

@@ -81,7 +81,7 @@ def test_fields_in_slabs_are_those_of_the_whole(place, tmp_path, monkeypatch):
         zarr.displacement.double(), wf.read_transform(tmp_path / "compose.nii.gz").displacement, rtol=0, atol=1e-4
     )
     run("jacobian", *chain(place), "-o", tmp_path / "jacobian.nii.gz")
-    monkeypatch.setattr("warpfactor.memory.peak_bytes", lambda: 5 * 10**9)
+    monkeypatch.setattr("warpfactor.cli.streamed.peak_bytes", lambda: 5 * 10**9)
     done = run("jacobian", *chain(place), "-o", tmp_path / "slabs.nii.gz", *memory)
     assert "slab by slab" in done.stdout
     assert "peak memory 5.00 GB, limit 4GB: the limit was exceeded" in done.stdout

@@ -9,7 +9,7 @@ import typer
 
 from warpfactor.cli import bench_show
 from warpfactor.cli.bench_accuracy import Again, Cases, Jobs, Masks, Minutes, RetryFailed, Threads
-from warpfactor.cli.options import Quiet
+from warpfactor.cli.options import Quiet, parse_whole_numbers
 from warpfactor.errors import InputError
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def command(  # noqa: PLR0913 - one argument per option
         _explain()
         return
     chosen = _known(experiment)
-    numbers = _whole_numbers(iterations, "--iterations"), _whole_numbers(sizes, "--sizes")
+    numbers = parse_whole_numbers(iterations, "--iterations"), parse_whole_numbers(sizes, "--sizes")
     plan = StudyPlan(numbers[0], start, points, trials, seed, source, numbers[1])
     _check_options(chosen, plan)
     if output is None:
@@ -157,15 +157,6 @@ def _pairs(chosen: Experiment, data: list[Path], cases: str | None, limit: int |
     if not data:
         raise InputError("The image pairs are missing; give a table or a Learn2Reg dataset with --data PATH.")
     return gather(data, pattern=cases, limit=limit)
-
-
-def _whole_numbers(text: str | None, option: str) -> tuple[int, ...] | None:
-    if text is None:
-        return None
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise InputError(f"{option} {text}: give whole numbers separated by commas.") from None
 
 
 def _say(text: str) -> None:

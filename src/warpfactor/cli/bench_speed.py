@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from warpfactor.cli import bench_show, terminal
-from warpfactor.cli.options import Quiet
+from warpfactor.cli.options import Quiet, parse_whole_numbers
 from warpfactor.errors import InputError
 
 if TYPE_CHECKING:
@@ -70,11 +70,11 @@ def command(  # noqa: PLR0913 - one argument per option
     from warpfactor.cli import warmup
 
     plan = SpeedPlan(
-        sizes=_sizes(sizes, "--sizes") or (QUICK_SIZES if quick else SIZES),
+        sizes=parse_whole_numbers(sizes, "--sizes") or (QUICK_SIZES if quick else SIZES),
         metrics=_names(metrics),
         optimizers=_names(optimizers),
         brain=_existing(brain),
-        pair_sizes=_sizes(end_to_end, "--end-to-end"),
+        pair_sizes=parse_whole_numbers(end_to_end, "--end-to-end") or (),
         threads=threads or machine.cores(),
         quick=quick,
         rounds=rounds,
@@ -122,13 +122,6 @@ def _exit_code(measurements: list[SpeedMeasurement], *, quiet: bool) -> None:
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
-
-
-def _sizes(text: str | None, option: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(part) for part in _names(text or ""))
-    except ValueError:
-        raise InputError(f"{option} {text}: give whole numbers separated by commas.") from None
 
 
 def _existing(brain: tuple[Path, Path] | None) -> tuple[Path, Path] | None:

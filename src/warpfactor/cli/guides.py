@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 import warpfactor as wf
-from warpfactor.cli.options import PAIR
+from warpfactor.cli.options import PAIR, parse_whole_numbers
 from warpfactor.errors import InputError
 
 _T = TypeVar("_T")
@@ -135,11 +135,4 @@ def parse_labels(
         raise InputError(
             f"--labels-weight {weight:g} needs both label maps; give --fixed-labels FILE and --moving-labels FILE."
         )
-    return (wf.LabelPair(fixed, moving, None if values is None else _whole(values), weight),)
-
-
-def _whole(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise InputError(f"--label-values {text}: give whole numbers separated by commas.") from None
+    return (wf.LabelPair(fixed, moving, parse_whole_numbers(values, "--label-values"), weight),)

@@ -173,6 +173,16 @@ def parse_numbers(text: str | None, option: str) -> tuple[float, ...] | None:
         raise InputError(f"{option} {text}: give numbers separated by commas.") from None
 
 
+def parse_whole_numbers(text: str | None, option: str) -> tuple[int, ...] | None:
+    """Whole numbers separated by commas."""
+    if text is None:
+        return None
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise InputError(f"{option} {text}: give whole numbers separated by commas.") from None
+
+
 def parse_spacing(text: str | None) -> tuple[float, ...] | None:
     """Spacing along array axes (z, y, x) from numbers along x, y, z, separated by commas or by the letter x."""
     if text is None:

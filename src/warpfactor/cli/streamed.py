@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from warpfactor.errors import InputError
+from warpfactor.memory import limit_bytes, peak_bytes, shown_bytes
 
 if TYPE_CHECKING:
     from warpfactor.cli.given import GivenTransform
@@ -31,7 +32,7 @@ def check_reading(
         files = [Path(text.strip("[]").split(",")[0]) for text in transforms or ()]
         names = (ANTS_WARP, ANTS_INVERSE_WARP) if inverse else (ANTS_WARP,)
         files += [] if result is None else [result / name for name in names]
-        check_limit(limit_of(memory), reading_bytes(files), "reading the transform")
+        check_limit(limit_bytes(memory), reading_bytes(files), "reading the transform")
 
 
 def stream(
@@ -54,7 +55,7 @@ def stream(
     if engine is not None and not omezarr.handles(output):
         raise InputError(f"{output}: several processes can only write OME-Zarr; give a name that ends in .ome.zarr.")
     work = order.open(transform)
-    voxels = _block_voxels(None if memory is None else limit_of(memory), order.source)
+    voxels = _block_voxels(None if memory is None else limit_bytes(memory), order.source)
     if engine is None:
         write_resampled(work, output, force=force, voxels=voxels)
     else:
@@ -64,12 +65,10 @@ def stream(
 
 def spent(memory: str | None) -> str:
     """What is said of the limit at the end: the peak that was measured, and whether that is within it."""
-    from warpfactor.memory import peak_bytes, shown_bytes
-
     peak = peak_bytes()
     if memory is None or peak is None:
         return ""
-    broken = "" if peak <= limit_of(memory) else ": the limit was exceeded"
+    broken = "" if peak <= limit_bytes(memory) else ": the limit was exceeded"
     return f" (peak memory {shown_bytes(peak)}, limit {memory}{broken})"
 
 
@@ -83,7 +82,7 @@ def compose_in_slabs(given: GivenTransform, output: Path, memory: str, reference
         check_whole(given, memory, "writing the transform as a whole (a field as .nii.gz takes less)")
         return False
     grid = given.lazy_grid("fixed", reference)
-    planes = slab_planes(limit_of(memory), grid, f"composing a field of {grid.summary}")
+    planes = slab_planes(limit_bytes(memory), grid, f"composing a field of {grid.summary}")
     write_field(Composed(given.transform, grid, select()), output, planes, force=force)
     return True
 
@@ -113,7 +112,7 @@ def invert_in_slabs(given: GivenTransform, output: Path, memory: str, reference:
     if field is None:
         check_whole(given, memory, "inverting the transform as a whole")
         return False
-    planes = slab_planes(limit_of(memory), field.grid, f"inverting a field of {field.grid.summary}", field.reach)
+    planes = slab_planes(limit_bytes(memory), field.grid, f"inverting a field of {field.grid.summary}", field.reach)
     write_field(field, output, planes, force=force)
     return True
 
@@ -131,7 +130,7 @@ def jacobian_in_slabs(
         raise InputError("There is no warp in this transform; an affine has one determinant everywhere (--total).")
     whole = total or len(warps) > 1
     grid = given.lazy_grid("fixed", reference) if whole else warps[0].grid
-    planes = slab_planes(limit_of(memory), grid, f"a Jacobian of {grid.summary}", reach=1)
+    planes = slab_planes(limit_bytes(memory), grid, f"a Jacobian of {grid.summary}", reach=1)
     field = Composed(given.transform if whole else warps[0], grid, select())
     return write_jacobian(field, output, planes, select(), log=log, force=force)
 
@@ -142,14 +141,7 @@ def check_whole(given: GivenTransform, memory: str, what: str) -> None:
     from warpfactor.registration.fields import WHOLE_BYTES, check_limit
 
     voxels = sum(part.grid.voxel_count for part in given.transform.parts if isinstance(part, wf.Warp))
-    check_limit(limit_of(memory), WHOLE_BYTES * voxels, what)
-
-
-def limit_of(memory: str) -> int:
-    """The limit in bytes."""
-    from warpfactor.registration.plan import limit_bytes
-
-    return limit_bytes(memory)
+    check_limit(limit_bytes(memory), WHOLE_BYTES * voxels, what)
 
 
 def _block_voxels(limit: int | None, source: Path) -> int:

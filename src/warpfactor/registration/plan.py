@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from warpfactor.errors import InputError, OutOfMemoryError
 from warpfactor.geometry.grid import Grid
 from warpfactor.io.lazy import LazyImage
-from warpfactor.memory import check_memory, parse_bytes, shown_bytes, used_bytes
+from warpfactor.memory import check_memory, limit_bytes, shown_bytes, used_bytes
 from warpfactor.recipebook.recipe import Recipe
 from warpfactor.registration.ahead import compiling_bytes
 from warpfactor.registration.inputs import Images
@@ -134,14 +134,6 @@ def make_plan(
 def own_bytes(held: int = 0) -> float:
     """Memory of this process besides the images: what it has now without those it holds, or at least its libraries."""
     return max(LIBRARIES, used_bytes() - held) + compiling_bytes()
-
-
-def limit_bytes(limit: str | float) -> int:
-    """A limit in bytes."""
-    found = parse_bytes(limit) if isinstance(limit, str) else int(limit)
-    if found < 1:
-        raise InputError(f"A memory limit of {limit} bytes is not valid; write for instance 8GB.")
-    return found
 
 
 def can_run_coarser(recipe: Recipe) -> bool:

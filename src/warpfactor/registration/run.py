@@ -18,7 +18,7 @@ from warpfactor import kernels
 from warpfactor.checks.device.record import unverified
 from warpfactor.errors import InputError
 from warpfactor.geometry.grid import Grid, Matrix
-from warpfactor.memory import memory_errors
+from warpfactor.memory import limit_bytes, memory_errors
 from warpfactor.ranks.crew import Ranks
 from warpfactor.ranks.work import check_backend, check_shared
 from warpfactor.recipebook.files import recipe as find_recipe
@@ -39,7 +39,7 @@ from warpfactor.registration.inputs import (
     load_pair,
 )
 from warpfactor.registration.large import Opened, open_planned, without_voxels
-from warpfactor.registration.plan import REMEDY, Beside, MemoryPlan, check_room, limit_bytes
+from warpfactor.registration.plan import REMEDY, Beside, MemoryPlan, check_room
 from warpfactor.registration.provenance import recorded
 from warpfactor.registration.resources import Clock, checked_device, limited_threads, seeded
 from warpfactor.registration.result import Registration
