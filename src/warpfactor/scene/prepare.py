@@ -12,6 +12,7 @@ from warpfactor.errors import InputError
 from warpfactor.geometry.grid import slabs
 from warpfactor.geometry.image import Image
 from warpfactor.kernels.ops import Ops
+from warpfactor.scene.frame import frame_of
 from warpfactor.scene.scene import Scene, Side, sampled
 
 TAILS = 0.001  # fraction of intensities at each end that do not belong to the bulk
@@ -44,12 +45,18 @@ def make_scene(
 
 
 def make_side(image: Image, mask: Image | None, device: str | torch.device, ops: Ops) -> Side:
-    """The image with mean 0 and SD 1 per channel over its valid voxels, and the mask of these."""
+    """The image with mean 0 and SD 1 per channel over its valid voxels, and the mask of these.
+
+    Voxels do not count that are NaN or infinite, outside the mask, or without one in a frame around the image.
+    """
     _check_size(image)
     data = image.data.to(device=device, dtype=torch.float32, copy=True)
     valid, nonfinite = None, 0
     if not all(math.isfinite(end) for end in data.aminmax()):  # NaN passes through
         valid, nonfinite = torch.isfinite(data).all(0), image.nonfinite_count
+    frame = frame_of(data) if mask is None else None  # whoever gave a mask knows better
+    if frame is not None:
+        valid = ~frame if valid is None else valid & ~frame
     if mask is not None:
         chosen = (mask.on_grid(image.grid).data[0] > 0).to(device)
         valid = chosen if valid is None else chosen & valid
