@@ -156,7 +156,7 @@ def test_a_write_that_failed_frees_its_space_at_once(tmp_path, suffix):
 @pytest.mark.parametrize("suffix", [".h5", ".mnc"])
 def test_formats_whose_library_ends_the_process_are_refused_before_the_disk_is_full(tmp_path, monkeypatch, suffix):
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 10_000_000}))
-    with pytest.raises(FileError, match="the disk has 9 MB left, 16 MB are needed"):
+    with pytest.raises(FileError, match="the disk has 9 MB left, but 16 MB are needed"):
         wf.write_image(wf.Image.from_array(torch.zeros(40, 320, 320)), tmp_path / f"x{suffix}")
     assert list(tmp_path.iterdir()) == []
     wf.write_image(wf.Image.from_array(torch.ones(4, 5, 6)), tmp_path / f"x{suffix}")
