@@ -8,7 +8,7 @@ from typing import Any
 
 
 class WarpfactorError(Exception):
-    """Base class of errors that are not errors of this package.
+    """Base class of the errors that a user can cause and correct.
 
     Each message names the file or value, the problem and a remedy.
 
@@ -20,31 +20,31 @@ class WarpfactorError(Exception):
 
 
 class InputError(WarpfactorError):
-    """An image, mask, transform or parameter that cannot be used."""
+    """An image, mask, transform or parameter cannot be used."""
 
     code = "input"
 
 
 class FileError(WarpfactorError):
-    """A file or folder that cannot be read or written."""
+    """A file or folder cannot be read or written."""
 
     code = "file"
 
 
 class FolderInUseError(FileError):
-    """A file or folder that another run is writing."""
+    """Another run is writing to this file or folder."""
 
     code = "in_use"
 
 
 class OutOfMemoryError(WarpfactorError, MemoryError):
-    """Work that needs more memory than there is."""
+    """A computation needs more memory than is available."""
 
     code = "memory"
 
 
 class RankError(WarpfactorError):
-    """A process of a registration on several ended before the registration did, or could not be reached."""
+    """One of several processes that share a registration ended too early, or could not be reached."""
 
     code = "rank"
 
@@ -57,7 +57,7 @@ class Cancelled(WarpfactorError):  # noqa: N818 - nothing went wrong
 
 @dataclass(frozen=True)
 class Notice:
-    """Something that speaks against an input or a result.
+    """A warning about an input or a result, as a code with facts.
 
     Notices travel between the parts of the package; `show.wording.sentence` turns one into a sentence for people.
 

@@ -81,7 +81,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Longitudinal:
-    """Scans of one person in a space between them, and what changed since the first.
+    """Scans of one person in a space between them, and the change since the first scan.
 
     Attributes:
         scans: all of them in the common space, the first one first.
@@ -105,7 +105,7 @@ class Longitudinal:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What speaks against the registrations, as sentences."""
+        """Warnings about the registrations, as sentences."""
         return tuple(f"{change.name}: {text}" for change in self.changes for text in change.registration.warnings)
 
     def to_dict(self) -> dict[str, Any]:

@@ -45,7 +45,7 @@ def longitudinal(  # noqa: PLR0913 - as register, all but the scans have default
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> Longitudinal:
-    """Bring scans of one person into a space between them, and map what changed since the first.
+    """Register scans of one person to a space between them, and map the change since the first scan.
 
     Every later scan is registered with the first one: a rigid transform, found both ways round, then a warp that moves
     both to the middle. Exchanged scans have the negative of the map, to rounding. Two scans are compared in their

@@ -66,7 +66,7 @@ class Grid:
 
     @classmethod
     def from_spacing(cls, shape: Sequence[int], spacing_mm: Sequence[float] | float = 1.0) -> Grid:
-        """Axis-aligned grid with origin zero; `shape` and `spacing_mm` in array order, 2-D or 3-D."""
+        """Axis-aligned grid with its origin at zero; `shape` and `spacing_mm` in array order, 2-D or 3-D."""
         sizes = tuple(reversed(tuple(shape)))
         count = len(sizes)
         spacing = (spacing_mm,) * count if isinstance(spacing_mm, (int, float)) else tuple(reversed(tuple(spacing_mm)))
@@ -105,7 +105,7 @@ class Grid:
         return cls(_array_shape(size), lps @ _REVERSE_AXES, ndim)
 
     def to_itk(self) -> ItkGeometry:
-        """Size, origin, spacing and direction in `ndim` dimensions, as ITK wants them."""
+        """Size, origin, spacing and direction in `ndim` dimensions, as ITK defines them."""
         lps = (self.matrix @ _REVERSE_AXES)[: self.ndim]
         spacing = np.linalg.norm(lps[:, : self.ndim], axis=0)
         direction = lps[:, : self.ndim] / spacing
@@ -182,7 +182,7 @@ class Grid:
         return Grid((depth, height, width), self.matrix @ step, self.ndim)
 
     def distance_vox(self, other: Grid) -> float:
-        """How far apart, in voxels of this grid, the two grids put the corners of this one."""
+        """The largest distance between corresponding corners of the two grids, in voxels of this grid."""
         corners = np.array(list(itertools.product(*[(0, n - 1) for n in self.shape])), dtype=np.float64)
         moved = self.world_to_index(other.index_to_world(corners))
         return float(np.linalg.norm(moved - corners, axis=1).max())

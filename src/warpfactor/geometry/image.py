@@ -156,7 +156,7 @@ class Image:
         return replace(self, data=self.data.to(device))
 
     def on_grid(self, grid: Grid) -> Image:
-        """This image with exactly `grid` if the two agree up to header noise; if not, an InputError."""
+        """This image on exactly `grid` if the two agree up to rounding of the header; otherwise an InputError."""
         if self.grid.same_space(grid):
             return replace(self, grid=grid)
         if self.grid.shape != grid.shape:

@@ -123,7 +123,7 @@ class Affine(Transform):
         return apply_matrix(self.matrix, points)
 
     def follow(self, place: VoxelMap, ops: Ops | None = None) -> VoxelMap:
-        """`place` and then this transform."""
+        """The composition of `place` and then this transform."""
         return place._replace(affine=self.matrix @ place.affine)
 
     def inverse(self) -> Affine:
@@ -175,14 +175,14 @@ class Warp(Transform):
         return moved
 
     def follow(self, place: VoxelMap, ops: Ops | None = None) -> VoxelMap:
-        """`place` and then this transform; the field itself if it lies on the grid and comes first."""
+        """The composition of `place` and then this transform; the field itself if it is first and lies on the grid."""
         untouched = place.displacement is None and np.array_equal(place.affine, np.eye(4))
         if untouched and self.grid.same_space(place.grid):
             return place._replace(displacement=self.displacement)
         return place.moved_by(self.displacement, self.grid, ops or select(self.displacement.device))
 
     def inverse(self) -> Warp:
-        """The numerical inverse, on the same grid; see `inverse_with_residual` for how good it is."""
+        """The numerical inverse, on the same grid; see `inverse_with_residual` for its error."""
         return self.inverse_with_residual()[0]
 
     def inverse_with_residual(

@@ -58,26 +58,26 @@ class Velocity:
 
     @classmethod
     def of_warp(cls, warp: Warp, *, ops: Ops | None = None) -> Velocity:
-        """The velocity of which a warp is the exponential; see `logarithm`."""
+        """The velocity whose exponential is the given warp; see `logarithm`."""
         ops = ops or select(warp.displacement.device)
         return cls(logarithm(warp.displacement.to(torch.float32).contiguous(), ops), warp.grid, warp.source)
 
     @classmethod
     def from_field(cls, field: Warp) -> Velocity:
-        """The velocity whose vectors were read as a displacement field."""
+        """The velocity from vectors that were read as a displacement field."""
         return cls(field.displacement.to(torch.float32), field.grid, field.source)
 
     def as_field(self) -> Warp:
-        """The vectors as a displacement field, the form in which files hold them; not the warp they lead to."""
+        """The vectors as a displacement field, as files store them; this is not the warp."""
         return Warp(self.field, self.grid, self.space, self.space)
 
     def warp(self, time: float = 1.0, *, ops: Ops | None = None) -> Warp:
-        """Where the flow leads in that time: the power of the warp; -1 is its inverse, 0.5 half of it."""
+        """The warp after that time of the flow, a power of the warp: -1 is its inverse, 0.5 half of it."""
         ops = ops or select(self.field.device)
         return Warp(exponential(self.field.to(torch.float32) * time, ops), self.grid, self.space, self.space)
 
     def inverse(self) -> Velocity:
-        """The velocity of the way back."""
+        """The velocity of the inverse warp."""
         return replace(self, field=-self.field)
 
     def log_jacobian(self, time: float = 1.0, *, ops: Ops | None = None) -> Image:
@@ -109,7 +109,7 @@ def mean_warp(warps: Sequence[Warp], weights: Sequence[float] | None = None) -> 
 
 
 def power(warp: Warp, exponent: float) -> Warp:
-    """The warp taken `exponent` times: 0.5 is half of it, -1 its inverse."""
+    """A power of a warp: exponent 0.5 gives half of it, -1 its inverse."""
     return Velocity.of_warp(warp).warp(exponent)
 
 

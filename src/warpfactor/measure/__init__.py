@@ -1,4 +1,4 @@
-"""Figures that say how good a registration is: overlap, distances, Jacobian, inverse error, similarity.
+"""Measures of the quality of a registration: overlap, distances, Jacobian, inverse error, similarity.
 
 Every function takes tensors or numpy arrays. Distances have the unit of the input: mm for points and surfaces, voxels
 for displacements.

@@ -89,7 +89,7 @@ class Ranks:
         raise InputError("Rank 0 runs the registration itself; call register there.")
 
     def run(self, scene: Scene, settings: Deformable, *, ops: Ops, affine: Matrix, watch: Watch) -> Found:
-        """What the deformable stage finds; the bits are those of one process."""
+        """Run the deformable stage; the result is bit-identical to that of one process."""
         with self._guarded(), limited(self._threads):
             self.check()
             job = Job(settings, affine, self._threads)
@@ -102,7 +102,7 @@ class Ranks:
             raise RankError(LOST)
 
     def close(self) -> None:
-        """Let all other ranks end."""
+        """End all other ranks."""
         exchange, self._exchange = self._exchange, None
         if exchange is not None and not self._broken:
             with suppress(RankError):

@@ -84,13 +84,13 @@ class Recipe:
         )
 
     def for_contrasts(self, *, same: bool) -> Recipe:
-        """The recipe for images of one contrast, or of two."""
+        """The recipe for images of the same contrast, or of different contrasts."""
         if same or self.across is None:
             return replace(self, across=None)
         return replace(self, deformable=self.across, broad=None, across=None)
 
     def for_motion(self, *, broad: bool) -> Recipe:
-        """The recipe for motion that is smooth, or that need not be; it is not asked for again."""
+        """The recipe for smooth motion, or for any motion; the choice is made once."""
         chosen = self.broad if broad else self.deformable
         return replace(self, deformable=None if chosen is None else replace(chosen, broad_from=0.0), broad=None)
 
@@ -106,7 +106,7 @@ class Recipe:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Recipe:
-        """The recipe of what `to_dict` returned; what is missing takes its default."""
+        """The recipe of a dictionary as `to_dict` returns it; missing settings take their defaults."""
         return from_plain(cls, {key: value for key, value in data.items() if key not in FORMER}, "recipe")
 
     def to_toml(self) -> str:

@@ -44,7 +44,7 @@ class Guide(ABC):
 
 @dataclass(frozen=True, eq=False)
 class ImagePair(Guide):
-    """Two further images of the same subjects that are to look alike, such as T2 beside T1.
+    """Two further images of the same subjects to register together with the first two, such as T2 and T1.
 
     Attributes:
         fixed, moving: as those of `register`. The fixed one is brought onto the grid of the registration's fixed image
@@ -83,7 +83,7 @@ class ImagePair(Guide):
 
 @dataclass(frozen=True, eq=False)
 class LabelPair(Guide):
-    """Label maps of the two images whose structures are to overlap.
+    """Label maps of the two images, whose overlap becomes part of the cost.
 
     Attributes:
         fixed: on the grid of the fixed image; a file, an Image or an array.

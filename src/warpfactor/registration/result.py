@@ -151,7 +151,7 @@ class Registration:
 
     @property
     def notices(self) -> tuple[Notice, ...]:
-        """What speaks against the result, as codes and facts; usually nothing."""
+        """Warnings about the result, as codes and facts; usually none."""
         return find_notices(stages_to_dicts(self.history), self.affine.matrix, self.run.missing)
 
     @property
@@ -194,7 +194,7 @@ class Registration:
 
     @property
     def ops(self) -> Ops:
-        """The backend of the run if it runs on the CPU, where results are applied and reported; else the CPU's own."""
+        """The backend of the run if it supports the CPU, where results are applied; otherwise the CPU's fastest."""
         backend = BACKENDS.get(self.run.backend)
         return backend.load() if backend is not None and backend.runs_on(torch.device("cpu")) else select()
 
@@ -241,7 +241,7 @@ class Registration:
         return apply_to_points(self, points, to=to)
 
     def midpoint(self, of: str = "mean") -> Image:
-        """The images half-way between each other, of a result of the recipe `symmetric`.
+        """The images in the space half-way between them, for results of the recipe `symmetric`.
 
             >>> import warpfactor as wf
             >>> made = wf.phantom.phantom((24, 26, 24))

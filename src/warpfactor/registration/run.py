@@ -90,36 +90,38 @@ def register(  # noqa: PLR0913 - the one function that takes every choice; all b
     progress: Progress | None = None,
     stop: StopEvent | None = None,
 ) -> Registration:
-    """Find the transform that carries a moving image onto a fixed one.
+    """Find the transform that maps a moving image onto a fixed image.
 
     Args:
         fixed, moving: each a path, an Image, an array, a SimpleITK, nibabel or ANTs image, or a list of those on one
             grid: channels that are registered together.
         recipe: a name of `recipes()`, a .toml or .json file, or a Recipe.
         overrides: settings to change in the recipe, by dotted name; see Recipe.replace.
-        fixed_mask, moving_mask: where the images count, on their own grids; anything that is not zero is inside.
+        fixed_mask, moving_mask: masks of the images, on their grids; voxels other than zero are used.
         initial: a transform, 4x4 matrix (LPS mm, fixed to moving) or transform files to start from. Linear stages go on
             from its matrix; if it has a warp they are left out and the deformable stage goes on from that.
-        fixed_spacing_mm, moving_spacing_mm: spacing of arrays along (z, y, x), 1 by default; of files, instead of what
-            they say.
+        fixed_spacing_mm, moving_spacing_mm: spacing along (z, y, x) of arrays (1 by default), or of files, instead of
+            that in their headers.
         fixed_channels, moving_channels: which channels of the images to register, counted from 1; all by default.
         channel_weights: weights of the channels in the deformable stage's metric; equal by default.
-        landmarks: corresponding points that guide the deformable stage: a CSV file (see `read_landmarks`), or a pair
+        landmarks: corresponding points to use in the deformable stage: a CSV file (see `read_landmarks`), or a pair
             (fixed, moving) of (N, 3) arrays, LPS mm.
-        landmarks_weight: how strongly they pull; 1 is as strongly as the images do around each landmark.
+        landmarks_weight: weight of the landmarks in the cost; with 1 they have as much influence as the images around
+            them.
         terms: what else the deformable stage minimises, each with its weight: ImagePair, LabelPair, LandmarkPair, a
             term of the warp such as Bending(), or a term of your own, alone or as Weighted(term, weight).
-        metric_weight: weight of the metric of `fixed` and `moving` beside those.
+        metric_weight: weight of the metric of `fixed` and `moving` relative to these terms.
         outside: value of the warped image where there is no moving image; the moving image's own background by
             default.
-        device, backend: where and by which kernels to compute; `warpfactor info` lists them.
+        device, backend: device and implementation of the computations; `warpfactor info` lists them.
         threads: maximum number of threads (default: all cores); of every rank, if there are several.
         ranks: how many processes of this machine share the deformable stage, or Ranks on several machines. The result
             is that of one process, bit for bit.
-        seed: seed of random numbers; only losses of your own can draw any.
-        memory: a limit such as "8GB" that the process keeps within, or an OutOfMemoryError before it starts. What is
-            held follows from it; see MemoryPlan. If the warp has to stay on a grid twice as coarse as the fixed image,
-            the images of the result are the coarse ones, and `save` writes the full warped image.
+        seed: seed of random numbers, which only your own loss can use.
+        memory: limit of memory, such as "8GB". If it is too low, an OutOfMemoryError is raised before the run starts.
+            Large images are processed in parts to keep to it; see MemoryPlan. If the warp has to stay on a grid twice
+            as coarse as the fixed image, the images of the result are the coarse ones, and `save` writes the full
+            warped image.
         on_plan: called with the plan that follows from `memory`, before the images are read.
         on_read: called with the images and masks once they are read, before anything is computed. It can refuse them
             by raising an error, for instance because label maps do not belong to them.

@@ -24,7 +24,7 @@ ANY_UNITS = Units((1.0, 1.0, 1.0), 1.0, (1.0, 1.0, 1.0))
 
 @dataclass(frozen=True)
 class Deformable:
-    """How to find a warp.
+    """Settings of the deformable stage.
 
     Attributes:
         method: "greedy" warps the moving image onto the fixed one; "symmetric" warps both to the middle;

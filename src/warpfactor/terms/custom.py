@@ -18,7 +18,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Custom(Plain):
-    """A loss of the whole images, (C, D, H, W) each, standardised; smaller is better, any sign.
+    """A loss function of both images, (C, D, H, W) each and standardised, to be minimised; it may be negative.
 
     Attributes:
         loss: `loss(warped, fixed) -> scalar`. Differentiated by autograd with respect to `warped` only; voxels outside

@@ -23,7 +23,7 @@ from warpfactor.terms.sum import Sum, Weighted
 
 @dataclass(frozen=True)
 class Mixed:
-    """Settings of both metrics together.
+    """Settings of self-similarity mixed with local correlation.
 
     Attributes:
         share: weight of local correlation beside that of self-similarity, which is 1.

@@ -153,7 +153,7 @@ def _transposed_difference(values: Tensor, axis: int) -> Tensor:
 
 @dataclass(frozen=True)
 class VolumeChange(OfWarp):
-    """The mean of (log J)^2, J being the Jacobian determinant of the warp: what a voxel gains or loses in volume."""
+    """The mean of (log J)^2, J being the Jacobian determinant of the warp."""
 
     name: str = "volume change"
 

@@ -34,7 +34,7 @@ DENOISING_VOX = 0.7  # SD of the blur of images that were not shrunk
 
 @dataclass(frozen=True)
 class LinearSettings:
-    """How to find a linear transform.
+    """Settings of the linear stages.
 
     Attributes:
         dof: "translation", "rigid", "similarity" or "affine".
