@@ -43,5 +43,6 @@ def test_predictions_follow_from_the_bytes_that_kernels_declare():
     assert [bytes_per_voxel(VOLUME, cached=cached) for cached in (True, False)] == [20, 28]
     slowest = DEVICES[0]
     assert predicted_ms(slowest, (192,) * 3) == pytest.approx(1e3 * 228 * 192**3 / (0.8 * slowest.bandwidth))
+    assert bytes_per_voxel(iteration("lncc", "adam"), cached=True) == 112 + 48
     lm, adam = (level_bytes((256,) * 3, "lncc", step) for step in ("root, pointwise", "adam"))
     assert adam - lm == 24 * 256**3

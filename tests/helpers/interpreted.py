@@ -247,7 +247,7 @@ def decisions() -> dict[str, dict[str, float]]:
     for name, (settings, copies, undoes) in RULES.items():
         rules = Decisions(settings, 9, 2.0, copies, undoes, every=2, rows=8, parts=1)
         size = len(State._fields) - 1 + rules.recent
-        given = {"arrive": 4 + size, "stride": 3, "judge": (10 if undoes else 6) + size}
+        given = {"arrive": 5 + size, "stride": 3, "judge": (10 if undoes else 6) + size}
         differ, values = 0.0, set()
         for part, count in given.items():
             figures = torch.randint(0, 5, (12, count), generator=generator).double()

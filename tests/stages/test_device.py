@@ -12,7 +12,7 @@ from warpfactor import kernels
 from warpfactor.errors import InputError
 from warpfactor.kernels import reference
 from warpfactor.kernels.held import Unwaited
-from warpfactor.optim import SGD, Convergence, Demons, Paper, Tile, Trust
+from warpfactor.optim import SGD, Adam, Convergence, Demons, Paper, Tile, Trust
 from warpfactor.recipebook.table import RECIPES
 from warpfactor.scene.levels import Level
 from warpfactor.scene.prepare import make_scene
@@ -55,13 +55,18 @@ def waited(solver, warp, carried):
 
 
 def solved(run, scene, settings, *, finest=False, iterations=20, stop=lambda: False):
-    """Warp, ending, what was reported and what is carried on."""
+    """Warp, ending, what was reported and what is carried on: the damping, and Adam's moments and number."""
     events, carried, warp = [], Carried(), torch.zeros((3, *SHAPE))
     level = Level(0, 1.0, iterations, finest, scene)
     solver = LevelSolver(level, MATRIX, settings, OPS, events.append, stop)
     carried.state = settings.optimizer.init(warp)
     warp, ending = run(solver, warp, carried)
-    return warp, ending, events, carried.damping
+    return warp, ending, events, (carried.damping, *kept(carried.state))
+
+
+def kept(moments):
+    """Adam's, as numbers."""
+    return () if moments is None else (moments.number, moments.first.tolist(), moments.second.tolist())
 
 
 DEFAULT, PAPER = RECIPES["default"].deformable, RECIPES["paper"].deformable
@@ -84,6 +89,12 @@ CASES = {
     ),
     "sgd": (replace(EAGER, metric=MSE(), optimizer=SGD()), {"iterations": 5}, Ending.LIMIT),
     "demons": (replace(EAGER, metric=MSE(), optimizer=Demons()), {"iterations": 5}, Ending.LIMIT),
+    "adam": (replace(EAGER, metric=MSE(), optimizer=Adam()), {"iterations": 11}, Ending.LIMIT),
+    "adam, flat": (
+        replace(EAGER, metric=MSE(), optimizer=Adam(), convergence=Convergence(tolerance=0.2, window=3)),
+        {},
+        Ending.CONVERGED,
+    ),
     "tile": (replace(EAGER, optimizer=Tile(3)), {"iterations": 5}, Ending.LIMIT),
     "mind": (replace(EAGER, metric=MIND()), {"iterations": 5}, Ending.LIMIT),
 }
@@ -142,7 +153,7 @@ def launches(monkeypatch):
     return seen
 
 
-@pytest.mark.parametrize("case", ["default", "looked at before", "undone from a copy", "flat", "paper", "mind"])
+@pytest.mark.parametrize("case", ["default", "looked at before", "undone from a copy", "flat", "paper", "mind", "adam"])
 def test_a_turn_is_the_same_launches_whatever_comes_out_and_nobody_reads_in_it(scene, launches, case):
     settings, options, _ = CASES[case]
     with launches:
@@ -185,7 +196,9 @@ def test_images_that_do_not_overlap_are_named(scene):
         solved(run_level, far, DEFAULT)
 
 
-@pytest.mark.parametrize("case", ["default", "looked at before", "undone from a copy", "rising", "demons"])
+@pytest.mark.parametrize(
+    "case", ["default", "looked at before", "undone from a copy", "rising", "demons", "adam, flat"]
+)
 def test_pairs_that_run_together_are_as_if_alone(scene, case):
     settings, options, _ = CASES[case]
     scenes, events = [scene, scene_of(1), scene_of(2)], [[], [], []]
@@ -194,7 +207,9 @@ def test_pairs_that_run_together_are_as_if_alone(scene, case):
         LevelSolver(replace(level, scene=each), MATRIX, settings, OPS, told.append)
         for each, told in zip(scenes, events, strict=True)
     ]
-    tasks = [_begun(solver, torch.zeros((3, *SHAPE)), Carried()) for solver in solvers]
+    warps = [torch.zeros((3, *SHAPE)) for _ in solvers]
+    states = [settings.optimizer.init(warp) for warp in warps]
+    tasks = [_begun(s, warp, Carried(state=state)) for s, warp, state in zip(solvers, warps, states, strict=True)]
     assert tasks[0].kind == tasks[1].kind == tasks[2].kind
     together = run_together(tasks)
     for number, (each, told) in enumerate(zip(scenes, events, strict=True)):
@@ -202,7 +217,8 @@ def test_pairs_that_run_together_are_as_if_alone(scene, case):
         assert torch.equal(together[number][0], alone[0])
         assert together[number][1] is alone[1]
         assert told == alone[2]
-        assert tasks[number].carried.damping == alone[3]
+        carried = tasks[number].carried
+        assert (carried.damping, *kept(carried.state)) == alone[3]
 
 
 def test_an_error_of_one_pair_is_not_that_of_the_others(scene):

@@ -297,7 +297,7 @@ class Ops(Protocol):
         first: Tensor,
         second: Tensor,
         *,
-        number: int,
+        number: int | Tensor,
         betas: tuple[float, float],
         epsilon: float,
         weights: Sequence[float],
@@ -408,6 +408,24 @@ class DeviceOps(Ops, Protocol):
         residual: float = 1.0,
     ) -> tuple[float, float]:
         """`smooth_gaussian` of a gradient, then `descend`."""
+        ...
+
+    def smooth_adam(
+        self,
+        gradient: Tensor,
+        first: Tensor,
+        second: Tensor,
+        sigma: Sequence[float],
+        *,
+        boundary: Any,
+        truncate: float,
+        tail: tuple[float, float],
+        number: int | Tensor,
+        betas: tuple[float, float],
+        epsilon: float,
+        weights: Sequence[float],
+    ) -> tuple[float, float]:
+        """`smooth_gaussian` of a gradient, then `adam`; if the number is the device's and 0, the moments stay."""
         ...
 
     def advance(

@@ -134,14 +134,15 @@ class Decisions:
         """How many costs are kept."""
         return self.settings.convergence.looks_back
 
-    def arrive(self, cost: Any, count: Any, agree: Any, unit: Any, *flat: Any) -> tuple[Any, ...]:
-        """The damping of the step, and the state after the cost was noted.
+    def arrive(self, cost: Any, count: Any, agree: Any, unit: Any, earlier: Any, *flat: Any) -> tuple[Any, ...]:
+        """The damping of the step, its number for the state of the optimizer, and the state after the cost was noted.
 
         If nobody looked at it before, the step that led here is judged.
 
         Args:
             agree: whether the halves of the force agree; None if they were not compared.
             unit: of the damping.
+            earlier: steps that the optimizer took before this level.
             flat: the state.
         """
         state, settings = State.of(flat), self.settings
@@ -165,7 +166,8 @@ class Decisions:
             due = (state.number > state.looked) & (state.number % self.every == 0)
             looked = chosen(due, state.number, state.looked)
             state = state._replace(looked=looked).ended(NOISE, due & (agree == 0))
-        return state.damping * unit, *state.flat
+        number = chosen(state.ending == GOES_ON, state.number + earlier + 1, 0)
+        return state.damping * unit, number, *state.flat
 
     def stride(self, longest: Any, decrease: Any, count: Any) -> tuple[Any, ...]:
         """What the step is multiplied by, its length in voxels, its share of the smoothing, the decrease predicted.

@@ -69,8 +69,8 @@ def run_level(solver: LevelSolver, warp: Tensor, carried: Carried) -> tuple[Tens
     """The warp after the iterations of a level, and how it ended; `carried` is updated.
 
     The host waits in every iteration for backends that know no other way, for terms whose numbers cannot stay on the
-    device, such as somebody's own loss, and for steps with a state of their own (Adam). Otherwise the level is run
-    together with those of the company's other pairs that are alike.
+    device, such as somebody's own loss. Otherwise the level is run together with those of the company's other pairs
+    that are alike.
     """
     task = _begun(solver, warp, carried)
     if task is None:
@@ -122,8 +122,7 @@ class _Task:
 def _begun(solver: LevelSolver, warp: Tensor, carried: Carried) -> _Task | None:
     """What is measured once at the start of a level, for which the host waits; None if it has to wait all along."""
     unwaited, rule, settings = device_form(solver.ops), solver.settings.damping, solver.settings
-    waits = carried.state is not None or solver.level.iterations == 0
-    if unwaited is None or waits or with_ops(solver.cost, unwaited) is None or solver._stop():
+    if unwaited is None or solver.level.iterations == 0 or with_ops(solver.cost, unwaited) is None or solver._stop():
         return None
     other = field_like(warp)
     point = solver.cost.linearize(warp, solver.matrix, other)
@@ -157,12 +156,16 @@ class _Walk:
         other: gradients, then steps, then next warps; exchanged with the present ones after every turn.
         state: (B, N) float64; see State.flat.
         records: (B, READ_EVERY, M) float64, of the last turns.
+        moments: what the optimizer keeps of all pairs; None if nothing.
+        earlier: (B,) float64, steps that it took before the level; 0 if it keeps nothing.
     """
 
     warp: Tensor
     other: Tensor
     state: Tensor
     records: Tensor
+    moments: Any
+    earlier: Any
 
     def go(self) -> None:
         """Make the next warps the present ones."""
@@ -224,7 +227,8 @@ class _Turns:
         state = torch.tensor(states, dtype=torch.float64).to(warp.device)
         width = len(Record._fields) + 2 * rules.parts
         records = torch.zeros((len(tasks), READ_EVERY, width), dtype=torch.float64, device=warp.device)
-        return _Walk(warp, field_like(warp), state, records)
+        kept = tasks[0].solver.settings.optimizer.together([task.carried.state for task in tasks])
+        return _Walk(warp, field_like(warp), state, records, kept, 0 if kept is None else kept.number)
 
     def run(self) -> list[tuple[Tensor, Ending] | InputError]:
         """What comes out for every pair."""
@@ -269,8 +273,10 @@ class _Turns:
         walk, lead, rules, ops = self.walk, self.lead, self.rules, cast(Any, self.lead.ops)
         point = lead.cost.linearize(walk.warp, lead.matrix, walk.other)
         agree = self._agree() if check else None
-        arrived = ops.decide(rules.arrive, point.cost, point.count, agree, lead.damping_unit, *walk.state.unbind(-1))
-        damping, *state = arrived.unbind(-1)
+        given = point.cost, point.count, agree, lead.damping_unit, walk.earlier
+        damping, number, *state = ops.decide(rules.arrive, *given, *walk.state.unbind(-1)).unbind(-1)
+        if walk.moments is not None:
+            walk.moments.number = number
         taken = self._force_to_step(damping, point)
         strode = ops.decide(rules.stride, taken.longest, taken.decrease, point.count)
         scale, length, share, predicted = strode.unbind(-1)
@@ -303,7 +309,7 @@ class _Turns:
             ends = {"boundary": settings.boundary, "truncate": settings.truncate, "tail": lead.tail}
             ops = AfterGaussian(ops, [sigma * s for s in lead.units.sigma], ends)
         return settings.optimizer.step(
-            force, None, damping=cast(float, damping), residual=point.residual, units=lead.units, ops=ops
+            force, self.walk.moments, damping=cast(float, damping), residual=point.residual, units=lead.units, ops=ops
         )
 
     def _read(self, turns: range) -> None:
@@ -313,6 +319,7 @@ class _Turns:
             if pair.found is not None:
                 continue
             state = State.of(tuple(now))
+            self.lead.settings.optimizer.count(pair.task.carried.state, int(state.number) - pair.number)
             pair.number, pair.task.carried.damping = int(state.number), state.damping
             try:
                 for turn in turns:
@@ -361,6 +368,9 @@ class AfterGaussian:
 
     def descend(self, gradient: Tensor, **given: Any) -> Any:
         return self._ops.smooth_descend(gradient, self._sigma, **self._ends, **given)
+
+    def adam(self, gradient: Tensor, *moments: Tensor, **given: Any) -> Any:
+        return self._ops.smooth_adam(gradient, *moments, self._sigma, **self._ends, **given)
 
     def tile(self, gradient: Tensor, **given: Any) -> Any:
         self._ops.smooth_gaussian(gradient, self._sigma, **self._ends)

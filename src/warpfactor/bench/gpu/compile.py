@@ -68,7 +68,7 @@ def decisions() -> Iterator[Kernel]:
         looks = settings.damping.looks(DampingState(1.0), final=True)
         rules = Decisions(settings, 10, 1.0, copies=False, undoes=looks, every=4, rows=8, parts=0)
         at, state = Place(1), (Place(1),) * (len(State._fields) - 1 + rules.recent)
-        figures = {"arrive": (at,) * 4, "stride": (at,) * 3, "judge": (at,) * (8 if looks else 5)}
+        figures = {"arrive": (at, at, at, at, 0), "stride": (at,) * 3, "judge": (at,) * (8 if looks else 5)}
         for part, given in figures.items():
             made = decision(getattr(rules, part), (*given, *(() if part == "stride" else state)))
             yield replace(made.kernel, variants={f"{name}, {part}": {}})

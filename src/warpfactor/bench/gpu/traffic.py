@@ -80,13 +80,16 @@ METRICS = {
 }
 ALL_AXES = (FIRST, NEXT, LAST)
 STEPS = {  # with the Gaussian on the gradient before them
-    "root, pointwise": (FIRST, NEXT, Launch(filter_and_step)),
+    "root, pointwise": (FIRST, NEXT, Launch(filter_and_step, without=("moments",))),
     "tile": (*ALL_AXES, Launch(filter_axis, 3, ("target",)), Launch(tile_step)),
+    "adam": (FIRST, NEXT, Launch(filter_and_step)),
+}
+APART = {  # where one component is smoothed after the other
+    **STEPS,
+    "root, pointwise": (*ALL_AXES, Launch(step_by_voxel)),
     "adam": (*ALL_AXES, Launch(adam_step)),
 }
-APART = {**STEPS, "root, pointwise": (*ALL_AXES, Launch(step_by_voxel))}  # one component after the other
 ADVANCE = (Launch(compose_fields, 1, ("composed",), ("log volume",)), Launch(filter_window, 3, ("source",)))
-WAITED = (Launch(compose_fields, 1, (), ("log volume",)), FIRST, Launch(filter_window, 3, ("source",)))  # by the host
 VOLUME = (  # what the volume term takes besides
     Launch(determinant, 1, ("determinant",)),
     Launch(filter_window, 1, ("source",)),
@@ -100,7 +103,7 @@ def iteration(metric: str, step: str, *, one_by_one: bool = False) -> tuple[Laun
     Args:
         one_by_one: components of the gradient are smoothed one after the other.
     """
-    return (*METRICS[metric], *(APART if one_by_one else STEPS)[step], *(WAITED if step == "adam" else ADVANCE))
+    return (*METRICS[metric], *(APART if one_by_one else STEPS)[step], *ADVANCE)
 
 
 def bytes_per_voxel(launches: Sequence[Launch], *, cached: bool) -> float:
@@ -121,7 +124,7 @@ def chains(shape: tuple[int, int, int], metric: str, step: str) -> tuple[PassCha
 def _smoothing(shape: tuple[int, int, int], step: str) -> PassChain:
     """The passes of the default's Gaussian on the gradient."""
     reaches = _reaches()
-    whole = in_one((3, *shape), reaches) if step == "root, pointwise" else together((3, *shape), reaches)
+    whole = together((3, *shape), reaches) if step == "tile" else in_one((3, *shape), reaches)
     return chain_of((3 if whole else 1, *shape), reaches)
 
 

@@ -246,10 +246,25 @@ def _step(operation: str, **options: Any) -> Callable[..., Outputs]:
     return run
 
 
+BY_ADAM: dict[str, Any] = {"betas": (0.9, 0.999), "epsilon": 1e-8, "weights": WEIGHTS}
+
+
 def _adam(ops: Ops, at: Given) -> Outputs:
     first, second = 0.1 * at.smooth, at.smooth.square()
-    options = {"number": 3, "betas": (0.9, 0.999), "epsilon": 1e-8, "weights": WEIGHTS}
-    return *ops.adam(at.field, first, second, **options), at.field, first, second  # type: ignore[arg-type]
+    return *ops.adam(at.field, first, second, number=3, **BY_ADAM), at.field, first, second
+
+
+def _smooth_adam(sigma: tuple[float, ...], *numbers: float) -> Callable[..., Outputs]:
+    """For as many pairs as there are numbers; the first takes a step, moments are those of all."""
+
+    def run(ops: Ops, at: Given) -> Outputs:
+        field, first = (torch.stack([each] * len(numbers)) for each in (at.field, 0.1 * at.smooth))
+        second, count = first.square(), at.field.new_tensor(numbers).double()
+        given = {"boundary": "nearest", "truncate": 2.5, "tail": (0.3, 2.0), "number": count, **BY_ADAM}
+        found = PairOps(lambda: ops).smooth_adam(field, first, second, sigma, **given)
+        return *(each[0] for each in found), field[0], first, second
+
+    return run
 
 
 def _smooth(sigma: tuple[float, ...] = (1.0, 0.6, 1.7), **options: Any) -> Callable[..., Outputs]:
@@ -426,6 +441,8 @@ PROBLEMS: tuple[KernelProblem, ...] = (
         "one axis",
         unwaited=True,
     ),
+    KernelProblem("smooth_adam", _smooth_adam((1.0, 0.6, 1.7), 3, 0), rounding=2e-5, unwaited=True),
+    KernelProblem("smooth_adam", _smooth_adam((0.0, 0.0, 0.0), 1), "no axis", rounding=2e-5, unwaited=True),
     KernelProblem("advance", _advance(), positions=True, unwaited=True),
     KernelProblem("advance", _advance(volume=True, share=1.0), "volume", positions=True, unwaited=True),
     KernelProblem("advance", _advance(sigma=(1.0, 0.6, 1.7), boundary="zero"), "wide", positions=True, unwaited=True),

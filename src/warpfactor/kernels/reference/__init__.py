@@ -4,7 +4,7 @@ Volumes are (D, H, W) in array order (z, y, x); displacements are (3, D, H, W), 
 """
 
 from warpfactor.kernels.reference.decide import decide
-from warpfactor.kernels.reference.descent import adam, descend, norms, smooth_descend, tile
+from warpfactor.kernels.reference.descent import adam, descend, norms, smooth_adam, smooth_descend, tile
 from warpfactor.kernels.reference.distortion import distortion
 from warpfactor.kernels.reference.field import (
     advance,
@@ -56,6 +56,7 @@ __all__ = [
     "sample_gradient",
     "sample_labels",
     "shrink",
+    "smooth_adam",
     "smooth_box",
     "smooth_descend",
     "smooth_gaussian",

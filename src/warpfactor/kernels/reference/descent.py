@@ -7,6 +7,7 @@ linear model predicts for the full step.
 """
 
 from collections.abc import Sequence
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -108,7 +109,7 @@ def adam(
     first: Tensor,
     second: Tensor,
     *,
-    number: int,
+    number: int | Tensor,
     betas: tuple[float, float],
     epsilon: float,
     weights: Sequence[float],
@@ -118,17 +119,46 @@ def adam(
     Args:
         gradient: (3, D, H, W), overwritten with the step.
         first, second: (3, D, H, W), the moments m and s of ĝ.
-        number: Number of this step, from 1.
+        number: Number of this step, from 1; if it is a tensor without axes and 0, the moments stay.
         betas: Decay rates of the two moments.
         epsilon: ε.
         weights: See the module.
     """
     g = _weighted(gradient, weights)
-    first.mul_(betas[0]).add_(g, alpha=1 - betas[0])
-    second.mul_(betas[1]).add_(g.square(), alpha=1 - betas[1])
-    mean = first / (1 - betas[0] ** number)
-    spread = second / (1 - betas[1] ** number)
+    _decay(first, g, betas[0], number)
+    _decay(second, g.square(), betas[1], number)
+    steps: Any = larger(cast(float, number), 1)
+    mean = first / (1 - betas[0] ** steps)
+    spread = second / (1 - betas[1] ** steps)
     return _finish(gradient, g, -mean / (spread.sqrt() + epsilon), weights)
+
+
+@two
+def smooth_adam(
+    gradient: Tensor,
+    first: Tensor,
+    second: Tensor,
+    sigma: Sequence[float],
+    *,
+    boundary: Boundary,
+    truncate: float,
+    tail: tuple[float, float],
+    number: int | Tensor,
+    betas: tuple[float, float],
+    epsilon: float,
+    weights: Sequence[float],
+) -> Tensor:
+    """`smooth_gaussian` of the gradient, then `adam`."""
+    smooth_gaussian(gradient, sigma, boundary=boundary, truncate=truncate, tail=tail)
+    return held(adam)(gradient, first, second, number=number, betas=betas, epsilon=epsilon, weights=weights)
+
+
+def _decay(moment: Tensor, values: Tensor, beta: float, number: int | Tensor) -> None:
+    """Let a moment go towards these values, unless the number, if it is the device's, is 0."""
+    if isinstance(number, Tensor):
+        moment.copy_(torch.where(number > 0, moment.mul(beta).add_(values, alpha=1 - beta), moment))
+    else:
+        moment.mul_(beta).add_(values, alpha=1 - beta)
 
 
 def _pooled(field: Tensor, size: Sequence[int]) -> Tensor:

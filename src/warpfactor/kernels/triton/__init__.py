@@ -33,7 +33,7 @@ from warpfactor.kernels.triton.field import (
     round_trip,
     take,
 )
-from warpfactor.kernels.triton.fused import advance, log_volume, smooth_descend
+from warpfactor.kernels.triton.fused import advance, log_volume, smooth_adam, smooth_descend
 from warpfactor.kernels.triton.inverse import invert
 from warpfactor.kernels.triton.linear import affine_gradient, affine_moments
 from warpfactor.kernels.triton.lncc import lncc, lncc_plans, lncc_slabs
@@ -78,6 +78,7 @@ __all__ = [
     "sample_gradient",
     "sample_labels",
     "shrink",
+    "smooth_adam",
     "smooth_box",
     "smooth_descend",
     "smooth_gaussian",

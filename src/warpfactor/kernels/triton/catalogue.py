@@ -1,6 +1,6 @@
 """All kernels of the package."""
 
-from warpfactor.kernels.triton.descent import adam_step, lengths, step_by_voxel
+from warpfactor.kernels.triton.descent import adam_rates, adam_step, lengths, step_by_voxel
 from warpfactor.kernels.triton.distortion import shape_change
 from warpfactor.kernels.triton.field import compose_fields, determinant, even_step, resize_image, taken, there_and_back
 from warpfactor.kernels.triton.fused import filter_and_step
@@ -40,6 +40,7 @@ KERNELS: tuple[Kernel, ...] = (
     step_by_voxel,
     tile_step,
     adam_step,
+    adam_rates,
     filter_axis,
     filter_window,
     filter_and_step,

@@ -5,21 +5,24 @@ Steps are computed from ĝ = weights * g and written as weights * v̂; see `kern
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from warpfactor.kernels import reference
-from warpfactor.kernels.held import held, three, two
+from warpfactor.kernels.held import doubles_on, held, three
 from warpfactor.kernels.pairs import paired
 from warpfactor.kernels.triton.field import load_vector, store_vector
 from warpfactor.kernels.triton.kernel import declared
-from warpfactor.kernels.triton.launch import Partials, block, numbers, plain, takes, takes_pairs
+from warpfactor.kernels.triton.launch import Partials, block, numbers, numbers_on, plain, takes, takes_pairs
 
 FORMS = ("pointwise", "root", "plain")
+ADAM = "adam"
 
 
 @triton.jit
@@ -99,47 +102,57 @@ def step_by_voxel(
     finish(g, voxels, i, wz, wy, wx, gz, gy, gx, vz, vy, vx, use, partials, tl.num_programs(0), tl.program_id(0))
 
 
+@triton.jit
+def adam_from(gz, gy, gx, first, second, voxels, i, use, rates, rule):
+    """v̂ = -m / (√s + ε) with the moments m and s corrected for their start; they stay if the third rate is 0.
+
+    The rates are 1 / (1 - βⁿ) for both β and whether a step is taken; the rule is both β and 1 - β, and ε.
+    """
+    correction1, correction2, taken = tl.load(rates), tl.load(rates + 1), tl.load(rates + 2)
+    beta1, beta2, rest1, rest2 = tl.load(rule), tl.load(rule + 1), tl.load(rule + 2), tl.load(rule + 3)
+    epsilon = tl.load(rule + 4)
+    mz, my, mx = load_vector(first, voxels, i, use)
+    sz, sy, sx = load_vector(second, voxels, i, use)
+    mz, my, mx = beta1 * mz + rest1 * gz, beta1 * my + rest1 * gy, beta1 * mx + rest1 * gx
+    sz, sy, sx = beta2 * sz + rest2 * gz * gz, beta2 * sy + rest2 * gy * gy, beta2 * sx + rest2 * gx * gx
+    stays = use & (taken + 0 * i != 0)
+    store_vector(first, voxels, i, mz, my, mx, stays)
+    store_vector(second, voxels, i, sz, sy, sx, stays)
+    vz = -correction1 * mz / (tl.sqrt(correction2 * sz) + epsilon)
+    vy = -correction1 * my / (tl.sqrt(correction2 * sy) + epsilon)
+    vx = -correction1 * mx / (tl.sqrt(correction2 * sx) + epsilon)
+    return vz, vy, vx
+
+
 @declared(
-    "3 *fp32 *fp64 8 fp32 3 i32",
+    "5 *fp32 *fp64 3 fp32 3 i32",
     {"usual": {"BLOCK": 256}},
     reads={"gradient": 12, "moments": 24},
     writes={"step": 12, "moments": 24},
 )
-def adam_step(
-    g,
-    first,
-    second,
-    partials,
-    wz,
-    wy,
-    wx,
-    beta1,
-    beta2,
-    correction1,
-    correction2,
-    epsilon,
-    nz,
-    ny,
-    nx,
-    BLOCK: tl.constexpr,
-):
-    """v = -m / (√s + ε) with the moments m and s corrected for their start; corrections are 1 / (1 - βⁿ)."""
+def adam_step(g, first, second, rates, rule, partials, wz, wy, wx, nz, ny, nx, BLOCK: tl.constexpr):
+    """Adam's step of every voxel; see `adam_from`."""
+    pair, programs = tl.program_id(1), tl.num_programs(0)
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     voxels = nz.to(tl.int64) * ny * nx
     use = i < voxels
+    far = 3 * pair.to(tl.int64) * voxels
+    g, first, second = g + far, first + far, second + far
+    partials += 2 * pair * programs
     gz, gy, gx = weighted(g, voxels, i, wz, wy, wx, use)
-    mz, my, mx = load_vector(first, voxels, i, use)
-    sz, sy, sx = load_vector(second, voxels, i, use)
-    mz, my, mx = beta1 * mz + (1 - beta1) * gz, beta1 * my + (1 - beta1) * gy, beta1 * mx + (1 - beta1) * gx
-    sz = beta2 * sz + (1 - beta2) * gz * gz
-    sy = beta2 * sy + (1 - beta2) * gy * gy
-    sx = beta2 * sx + (1 - beta2) * gx * gx
-    store_vector(first, voxels, i, mz, my, mx, use)
-    store_vector(second, voxels, i, sz, sy, sx, use)
-    vz = -correction1 * mz / (tl.sqrt(correction2 * sz) + epsilon)
-    vy = -correction1 * my / (tl.sqrt(correction2 * sy) + epsilon)
-    vx = -correction1 * mx / (tl.sqrt(correction2 * sx) + epsilon)
-    finish(g, voxels, i, wz, wy, wx, gz, gy, gx, vz, vy, vx, use, partials, tl.num_programs(0), tl.program_id(0))
+    vz, vy, vx = adam_from(gz, gy, gx, first, second, voxels, i, use, rates + 3 * pair, rule)
+    finish(g, voxels, i, wz, wy, wx, gz, gy, gx, vz, vy, vx, use, partials, programs, tl.program_id(0))
+
+
+@declared("2 *fp64 *fp32", {"usual": {}}, warps=1)
+def adam_rates(steps, logs, rates):
+    """The rates of `adam_from` for a pair, of the number of its step and the logarithms of both β."""
+    pair = tl.program_id(0)
+    number = tl.load(steps + pair)
+    taken = tl.maximum(number, 1.0)
+    tl.store(rates + 3 * pair, (1.0 / (1.0 - tl.exp(taken * tl.load(logs)))).to(tl.float32))
+    tl.store(rates + 3 * pair + 1, (1.0 / (1.0 - tl.exp(taken * tl.load(logs + 1)))).to(tl.float32))
+    tl.store(rates + 3 * pair + 2, tl.where(number > 0, 1.0, 0.0).to(tl.float32))
 
 
 def finished(partials: Partials) -> Tensor:
@@ -192,37 +205,36 @@ def damping_of(gradient: Tensor, form: str, damping: Any, residual: Any) -> Tens
     return numbers(gradient.device, len(gradient), least, residual)
 
 
-@two
+def _fits_adam(gradient: Tensor, first: Tensor, second: Tensor, **_: Any) -> bool:
+    return takes_pairs(gradient, first, second)
+
+
+@paired(reference.adam, _fits_adam)
 def adam(
     gradient: Tensor,
     first: Tensor,
     second: Tensor,
     *,
-    number: int,
+    number: Any,
     betas: tuple[float, float],
     epsilon: float,
     weights: Sequence[float],
 ) -> Tensor:
     """See Ops."""
-    fields = (gradient, first, second)
-    if not takes(*fields) or not all(each.is_contiguous() for each in fields):
-        return held(reference.adam)(
-            gradient, first, second, number=number, betas=betas, epsilon=epsilon, weights=weights
-        )
-    voxels = gradient[0].numel()
-    width = block(gradient.device, voxels)
-    programs = triton.cdiv(voxels, width)
-    partials = Partials(gradient.device, 2, programs)
-    corrections = [1 / (1 - beta**number) for beta in betas]
-    adam_step.launch(
-        (programs,),
-        *fields,
-        partials.table,
-        *weights,
-        *betas,
-        *corrections,
-        epsilon,
-        *gradient.shape[1:],
-        BLOCK=width,
-    )
-    return finished(partials)[0]
+    pairs, shape = len(gradient), gradient.shape[2:]
+    width = block(gradient.device, shape.numel())
+    programs = triton.cdiv(shape.numel(), width)
+    partials = Partials(gradient.device, 2, programs, pairs)
+    rule = adam_of(gradient, number, betas, epsilon)
+    adam_step.launch((programs, pairs), gradient, first, second, *rule, partials.table, *weights, *shape, BLOCK=width)
+    return finished(partials)
+
+
+def adam_of(gradient: Tensor, number: Any, betas: tuple[float, float], epsilon: float) -> tuple[Tensor, Tensor]:
+    """(B, 3) rates and the rule that `adam_from` takes."""
+    device, pairs = gradient.device, len(gradient)
+    steps = number if isinstance(number, Tensor) else torch.full((pairs,), number, dtype=torch.float64, device=device)
+    logs = doubles_on(device, tuple(math.log(beta) if beta > 0 else -math.inf for beta in betas))
+    rates = torch.empty((pairs, 3), dtype=torch.float32, device=device)
+    adam_rates.launch((pairs,), plain(steps), logs, rates)
+    return rates, numbers_on(device, (*betas, *(1 - beta for beta in betas), epsilon))

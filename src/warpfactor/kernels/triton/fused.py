@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -18,7 +18,7 @@ from torch import Tensor
 from warpfactor.kernels import reference
 from warpfactor.kernels.pairs import paired
 from warpfactor.kernels.triton import descent
-from warpfactor.kernels.triton.descent import FORMS, damping_of, finish, finished, step_from
+from warpfactor.kernels.triton.descent import ADAM, FORMS, adam_from, adam_of, damping_of, finish, finished, step_from
 from warpfactor.kernels.triton.field import launch_compose, launch_determinant, load_vector
 from warpfactor.kernels.triton.kernel import declared
 from warpfactor.kernels.triton.launch import Partials, block, numbers, plain, takes, takes_pairs
@@ -29,16 +29,19 @@ from warpfactor.kernels.triton.smooth import filtered, gaussian_taps, share_of_t
 
 
 @declared(
-    "4 *fp32 *fp64 3 fp32 10 i32",
-    {form: {"AXIS": 2, "BOUNDARY": "nearest", "FORM": form, "BLOCK": 256} for form in FORMS},
-    reads={"slab gradient": 12},
-    writes={"step": 12},
+    "7 *fp32 *fp64 3 fp32 10 i32",
+    {form: {"AXIS": 2, "BOUNDARY": "nearest", "FORM": form, "BLOCK": 256} for form in (*FORMS, ADAM)},
+    reads={"slab gradient": 12, "moments": 24},
+    writes={"step": 12, "moments": 24},
 )
 def filter_and_step(
     source,
     g,
     taps,
     numbers,
+    moment1,
+    moment2,
+    rule,
     partials,
     wz,
     wy,
@@ -58,10 +61,12 @@ def filter_and_step(
     FORM: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """`filter_axis` of all three components, from a ring, and what `step_by_voxel` makes of the gradient found."""
+    """`filter_axis` of all three components, from a ring, and then `step_by_voxel` or `adam_step`.
+
+    Moments and rule are read for Adam only, and `numbers` are its rates.
+    """
     pair = tl.program_id(1)
     taps += pair * apart
-    damping, residual = tl.load(numbers + 2 * pair), tl.load(numbers + 2 * pair + 1)
     far, plane = pair.to(tl.int64), ny * nx
     voxels, size = nz.to(tl.int64) * plane, planes.to(tl.int64) * plane
     source, g, partials = source + 3 * far * size, g + 3 * far * voxels, partials + 2 * far * programs
@@ -78,9 +83,23 @@ def filter_and_step(
         fz, fy, fx = load_vector(source, size, index, there)
         gz, gy, gx = gz + tap * fz, gy + tap * fy, gx + tap * fx
     gz, gy, gx = wz * gz, wy * gy, wx * gx
-    vz, vy, vx = step_from(gz, gy, gx, damping, residual, FORM)
+    if FORM == "adam":
+        moment1, moment2 = moment1 + 3 * far * voxels, moment2 + 3 * far * voxels
+        vz, vy, vx = adam_from(gz, gy, gx, moment1, moment2, voxels, i, use, numbers + 3 * pair, rule)
+    else:
+        damping, residual = tl.load(numbers + 2 * pair), tl.load(numbers + 2 * pair + 1)
+        vz, vy, vx = step_from(gz, gy, gx, damping, residual, FORM)
     slot = first + tl.program_id(0)
     finish(g, voxels, i, wz, wy, wx, gz, gy, gx, vz, vy, vx, use, partials, programs, slot)
+
+
+class _Rule(NamedTuple):
+    """How a gradient becomes a step: a form with its numbers, or Adam with its rates, moments and rule."""
+
+    form: str
+    weights: Sequence[float]
+    numbers: Tensor
+    moments: tuple[Tensor, ...] = ()
 
 
 @dataclass
@@ -88,14 +107,11 @@ class _StepPass:
     """The last filter, along one axis, and the step.
 
     Attributes:
-        given: of damping_of.
         done: programs of the turns so far.
     """
 
     last: AxisPass
-    form: str
-    given: Tensor
-    weights: Sequence[float]
+    rule: _Rule
     partials: Partials
     done: int = 0
 
@@ -113,9 +129,10 @@ class _StepPass:
             source,
             target,
             self.last.taps,
-            self.given,
+            self.rule.numbers,
+            *(self.rule.moments or (target, target, target)),
             self.partials.table,
-            *self.weights,
+            *self.rule.weights,
             self.last.taps.shape[1] // 2,
             apart(self.last.taps),
             turn.start,
@@ -128,10 +145,28 @@ class _StepPass:
             width,
             AXIS=self.last.axis,
             BOUNDARY=self.last.boundary,
-            FORM=self.form,
+            FORM=self.rule.form,
             BLOCK=size,
         )
         self.done += programs
+
+
+def _stepped(gradient: Tensor, axes: Sequence[AxisPass], rule: _Rule) -> Tensor:
+    """The filters and the step, in one go."""
+    plane = gradient.shape[-2:].numel()
+    chain = chain_of(gradient.shape[1:], [each.reach for each in axes])
+    last = [(turn.stop - turn.start) * plane for turn in chain.turns() if turn.number == len(axes) - 1]
+    programs = sum(triton.cdiv(span, block(gradient.device, span)) for span in last)
+    partials = Partials(gradient.device, 2, programs, len(gradient))
+    run_passes(gradient, [*axes[:-1], _StepPass(axes[-1], rule, partials)])
+    return finished(partials)
+
+
+def _axis_passes(gradient: Tensor, taps: dict[int, Tensor], boundary: str) -> list[AxisPass]:
+    """The filters along the axes, if step and filters can go together; otherwise none."""
+    axes = [AxisPass(axis, line, boundary) for axis, line in taps.items()]
+    axes = [copying(gradient.device), *axes] if len(axes) == 1 else axes
+    return axes if axes and in_one(gradient.shape[1:], [each.reach for each in axes]) else []
 
 
 def _steps(gradient: Tensor, *_: Any, form: str, **__: Any) -> bool:
@@ -153,22 +188,42 @@ def smooth_descend(
 ) -> Tensor:
     """See DeviceOps."""
     taps = gaussian_taps(gradient, sigma, truncate, tail)
-    axes = [AxisPass(axis, line, boundary) for axis, line in taps.items()]
-    axes = [copying(gradient.device), *axes] if len(axes) == 1 else axes
-    reaches = [each.reach for each in axes]
-    if not axes or not in_one(gradient.shape[1:], reaches):
-        filtered(gradient, taps, boundary)
-        step = descent.descend.pairs  # type: ignore[attr-defined]
-        found: Tensor = step(gradient, form=form, damping=damping, weights=weights, residual=residual)
-        return found
-    plane = gradient.shape[-2:].numel()
-    last = [turn for turn in chain_of(gradient.shape[1:], reaches).turns() if turn.number == len(axes) - 1]
-    spans = [(turn.stop - turn.start) * plane for turn in last]
-    programs = sum(triton.cdiv(span, block(gradient.device, span)) for span in spans)
-    partials = Partials(gradient.device, 2, programs, len(gradient))
-    given = damping_of(gradient, form, damping, residual)
-    run_passes(gradient, [*axes[:-1], _StepPass(axes[-1], form, given, weights, partials)])
-    return finished(partials)
+    if axes := _axis_passes(gradient, taps, boundary):
+        return _stepped(gradient, axes, _Rule(form, weights, damping_of(gradient, form, damping, residual)))
+    step = descent.descend.pairs  # type: ignore[attr-defined]
+    filtered(gradient, taps, boundary)
+    found: Tensor = step(gradient, form=form, damping=damping, weights=weights, residual=residual)
+    return found
+
+
+def _steps_by_adam(gradient: Tensor, first: Tensor, second: Tensor, *_: Any, **__: Any) -> bool:
+    return takes_pairs(gradient, first, second)
+
+
+@paired(reference.smooth_adam, _steps_by_adam)
+def smooth_adam(
+    gradient: Tensor,
+    first: Tensor,
+    second: Tensor,
+    sigma: Sequence[Any],
+    *,
+    boundary: Any,
+    truncate: float,
+    tail: Any,
+    number: Any,
+    betas: tuple[float, float],
+    epsilon: float,
+    weights: Sequence[float],
+) -> Tensor:
+    """See DeviceOps."""
+    taps = gaussian_taps(gradient, sigma, truncate, tail)
+    if axes := _axis_passes(gradient, taps, boundary):
+        rates, rule = adam_of(gradient, number, betas, epsilon)
+        return _stepped(gradient, axes, _Rule(ADAM, weights, rates, (first, second, rule)))
+    step = descent.adam.pairs  # type: ignore[attr-defined]
+    filtered(gradient, taps, boundary)
+    found: Tensor = step(gradient, first, second, number=number, betas=betas, epsilon=epsilon, weights=weights)
+    return found
 
 
 def in_one(shape: Sequence[int], reaches: Sequence[Reach]) -> bool:

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from warpfactor.errors import InputError
 from warpfactor.kernels.buffers import field_like
 from warpfactor.kernels.ops import Ops
+from warpfactor.kernels.pairs import shared
 from warpfactor.optim.steps.base import Stateless, Taken, Units
 
 
 @dataclass
 class Moments:
-    """Adam's state: two fields as large as the warp, and the number of steps taken."""
+    """Adam's state: two fields as large as the warp, and the number of steps taken.
+
+    For several pairs at once the fields have the pairs as their first axis, and the number is one of the device; see
+    Step.together.
+    """
 
     first: Tensor
     second: Tensor
-    number: int = 0
+    number: int | Tensor = 0
 
 
 @dataclass(frozen=True)
@@ -50,10 +56,21 @@ class Adam(Stateless):
         """The moments are carried as plain fields, as the paper's host package does."""
         return Moments(resize(state.first), resize(state.second), state.number)
 
+    def together(self, states: Sequence[Moments]) -> Moments:
+        first, second = shared([state.first for state in states]), shared([state.second for state in states])
+        numbers = torch.tensor([state.number for state in states], dtype=torch.float64).to(first.device)
+        for state, own, square in zip(states, first, second, strict=True):
+            state.first, state.second = own, square
+        return Moments(first, second, numbers)
+
+    def count(self, state: Moments, steps: int) -> None:
+        state.number += steps
+
     def step(
         self, gradient: Tensor, state: Moments, *, damping: float, residual: float, units: Units, ops: Ops
     ) -> Taken:
-        state.number += 1
+        if isinstance(state.number, int):
+            state.number += 1
         figures = ops.adam(
             gradient,
             state.first,

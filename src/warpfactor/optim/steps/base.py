@@ -6,7 +6,7 @@ level solver asks none for its name. Most have no state and are pure functions o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -67,6 +67,17 @@ class Step(Protocol):
         """The state on the grid of a finer level; `resize` carries one field there."""
         ...
 
+    def together(self, states: Sequence[Any]) -> Any:
+        """One state for steps of several pairs at once, of which each pair's own is made a part; None if there is none.
+
+        Its `number` is that of the next step of every pair, 0 if none is taken, and is set by whoever counts the steps.
+        """
+        ...
+
+    def count(self, state: Any, steps: int) -> None:
+        """Note so many steps in the state of a pair, which were taken together with others."""
+        ...
+
     def step(self, gradient: Tensor, state: Any, *, damping: float, residual: float, units: Units, ops: Ops) -> Taken:
         """Overwrite the gradient with the step; the state, if there is one, is updated in place."""
         ...
@@ -97,6 +108,12 @@ class Stateless:
 
     def lift(self, state: Any, resize: Callable[[Tensor], Tensor]) -> Any:
         return None
+
+    def together(self, states: Sequence[Any]) -> Any:
+        return None
+
+    def count(self, state: Any, steps: int) -> None:
+        pass
 
     def scale(self, most: float, longest: float) -> float:
         """Only steps longer than one are shortened: the rule of the paper."""
