@@ -56,10 +56,18 @@ class FieldLayout:
         length = 1 / max(self.voxels) if self.normalized else 1.0
         return Units(self.voxels, length, (1.0, 1.0, 1.0))
 
-    def displacements(self, parameter: Tensor, image: int | None = None) -> Tensor:
-        """(N, 3, D, H, W) in voxels; with an image of the batch, (1, 3, D, H, W) of it alone."""
-        if image is not None and self.batched:
-            parameter = parameter[image : image + 1]
+    @property
+    def space(self) -> int:
+        """The first axis of the space."""
+        return int(self.batched) + (self.components == int(self.batched))
+
+    def part(self, tensor: Tensor, image: int, first: int, last: int) -> Tensor:
+        """An image of a batch, as a batch of one, from a plane (in 2-D a row) up to another; shares memory."""
+        own = tensor[image : image + 1] if self.batched else tensor
+        return own.narrow(self.space, first, last - first)
+
+    def displacements(self, parameter: Tensor) -> Tensor:
+        """(N, 3, D, H, W) in voxels."""
         found = self._empty(parameter)
         for axis, component in self._components(parameter):
             found[:, axis] = component * self.voxels[axis]
@@ -72,11 +80,10 @@ class FieldLayout:
             found[:, axis] = component / self.voxels[axis]
         return found
 
-    def write(self, displacements: Tensor, parameter: Tensor, image: int | None = None) -> None:
-        """Write (N, 3, D, H, W) displacements in voxels to the parameter, or one to an image of its batch."""
+    def write(self, displacements: Tensor, parameter: Tensor) -> None:
+        """Write (N, 3, D, H, W) displacements in voxels to the parameter."""
         for axis, component in self._components(parameter):
-            target = component if image is None else component[image : image + 1]
-            target.copy_(displacements[:, axis] / self.voxels[axis])
+            component.copy_(displacements[:, axis] / self.voxels[axis])
 
     def _empty(self, parameter: Tensor) -> Tensor:
         """(N, 3, D, H, W) zeros."""

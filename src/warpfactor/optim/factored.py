@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from warpfactor.errors import InputError
-from warpfactor.kernels import reference
-from warpfactor.kernels.reference.field import parts_of
-from warpfactor.optim.conventions import FieldLayout, layout_of
+from warpfactor.optim.conventions import layout_of
 from warpfactor.optim.damping import DAMPINGS, Damping, DampingState, Paper
-from warpfactor.optim.parts import step_in_parts
+from warpfactor.optim.parts import StepInParts
 from warpfactor.optim.steps import STEPS, Pointwise, Root, Step, Tile
 
 FORMS = (Pointwise, Tile, Root)
@@ -199,46 +197,27 @@ def _step(parameter: Tensor, state: dict[str, Any], group: Group, loss: float) -
     """Change a parameter by one step, and its state."""
     assert parameter.grad is not None
     layout = layout_of(parameter.shape, group["convention"], align_corners=group["align_corners"])
-    gradients = layout.gradients(parameter.grad)
-    count = gradients.numel() // 3
+    images = len(parameter) if layout.batched else 1
+    count = parameter.numel() // parameter.shape[layout.components]
     voxels = 1 if group["reduction"] == "mean" else count  # of which the loss is the sum
-    gradients *= _sign(group) * count / voxels  # as of the sum over all of them; the residual is a mean
-    residual = _residual(loss, group) / voxels
-    for field in gradients:
-        _smooth(field, group["sigma_grad"])
+    factor = _sign(group) * count / voxels  # as of the sum over all of them; the residual is a mean
+    given: dict[str, Any] = {"factor": factor, "sigma": group["sigma_grad"]}
+    given |= {"residual": _residual(loss, group) / voxels, "damping": 0.0}
+    steps = [StepInParts(group["form"], layout, parameter.grad, image, **given) for image in range(images)]
     if "unit" not in state:
-        state["unit"] = _unit(gradients, layout) if group["damping"].relative else 1.0
+        state["unit"] = _unit(steps) if group["damping"].relative else 1.0
+    steps = [replace(step, damping=state["damping"] * state["unit"]) for step in steps]
+    found = [step.measured() for step in steps]
+    if not all(math.isfinite(each.longest + each.decrease) for each in found):
+        raise InputError("The gradient has NaN or infinite values; check the images and the loss.")
     if group["damping"].copies(finest=True):
         state["previous"] = parameter.detach().clone()
-    decrease, steps = 0.0, []
-    for gradient in gradients:
-        taken = step_in_parts(
-            group["form"],
-            gradient,
-            damping=state["damping"] * state["unit"],
-            residual=residual,
-            units=layout.units(),
-        )
-        if not math.isfinite(taken.longest + taken.decrease):
-            raise InputError("The gradient has NaN or infinite values; check the images and the loss.")
-        steps.append(group["form"].scale(float(group["lr"]) * layout.units().length, taken.longest))
-        decrease += steps[-1] * taken.decrease
-    for number, (step, scale) in enumerate(zip(gradients, steps, strict=True)):
-        warp = layout.displacements(parameter, number)
-        if group["update"] == "compose":
-            reference.compose(warp[0], step, scale=scale, out=step)
-        else:
-            step.mul_(scale).add_(warp[0])
-        del warp
-        _smooth(step, group["sigma_warp"])
-        layout.write(step[None], parameter, number)
+    scales = [group["form"].scale(float(group["lr"]) * layout.units().length, each.longest) for each in found]
+    for step, each, scale in zip(steps, found, scales, strict=True):
+        ends = {"composed": group["update"] == "compose", "sigma": group["sigma_warp"]}
+        step.take(parameter, scale, each.farthest, **ends)
+    decrease = sum(scale * each.decrease for scale, each in zip(scales, found, strict=True))
     state["predicted"] = decrease * voxels / count
-
-
-def _smooth(field: Tensor, sigma: float) -> None:
-    """A Gaussian on (3, D, H, W), one component after the other."""
-    for component in field:
-        reference.smooth_gaussian(component[None], (sigma,) * 3)
 
 
 def _sign(group: Group) -> int:
@@ -255,10 +234,9 @@ def _residual(loss: float, group: Group) -> float:
     return float(above)
 
 
-def _unit(gradients: Tensor, layout: FieldLayout) -> float:
+def _unit(steps: Iterable[StepInParts]) -> float:
     """(Σ|g|² / Σ|g|)², the unit of a relative damping."""
-    parts = [field[(slice(None), *part)] for field in gradients for part in parts_of(field.shape[1:])]
-    norms = [reference.norms(part, layout.units().weights) for part in parts]
+    norms = [step.unit() for step in steps]
     squares, lengths = sum(each[0] for each in norms), sum(each[1] for each in norms)
     return (squares / lengths) ** 2 if lengths > 0 else 1.0
 
