@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from warpfactor import __version__
+from warpfactor.followup.structures import inner_voxels
 from warpfactor.geometry.image import Image
 from warpfactor.geometry.transform import Transform
 from warpfactor.io import atomic_folder, run_together, write_image, write_transform
@@ -34,27 +35,20 @@ class LabelChange:
     Attributes:
         voxels: of the common space that it has.
         mean_log: mean of the log Jacobian in it, without the voxels at its border, whose differences reach outside.
-        percent: the same as a change of volume in percent, 100 (exp(mean_log) - 1).
+        lost: by how much that is smaller in size than the change, as it is shared with the surroundings; see
+            structures.py. 0 for the whole object.
+        percent: the change of volume in percent, 100 (exp(mean_log + lost) - 1).
     """
 
     voxels: int
     mean_log: float
+    lost: float
     percent: float
 
     @classmethod
-    def of(cls, log_change: Tensor, inside: Tensor) -> LabelChange:
-        mean = float(log_change[_inner(inside)].double().mean())
-        return cls(int(inside.sum()), mean, 100 * math.expm1(mean))
-
-
-def _inner(inside: Tensor) -> Tensor:
-    """The voxels of a structure whose neighbours along every axis are inside too; all of it if none are."""
-    found = inside.clone()
-    for axis, n in enumerate(inside.shape):
-        if n > 2:
-            found.narrow(axis, 1, n - 1).logical_and_(inside.narrow(axis, 0, n - 1))
-            found.narrow(axis, 0, n - 1).logical_and_(inside.narrow(axis, 1, n - 1))
-    return found if bool(found.any()) else inside
+    def of(cls, log_change: Tensor, inside: Tensor, lost: float = 0.0) -> LabelChange:
+        mean = float(log_change[inner_voxels(inside)].double().mean())
+        return cls(int(inside.sum()), mean, lost, 100 * math.expm1(mean + lost))
 
 
 @dataclass(frozen=True)
@@ -151,7 +145,13 @@ class Longitudinal:
 
 
 def figures_of(
-    name: str, log_change: Image, inside: Tensor, labels: Image | None, registration: Registration, ops: Ops
+    name: str,
+    log_change: Image,
+    inside: Tensor,
+    labels: Image | None,
+    lost: Mapping[int, float],
+    registration: Registration,
+    ops: Ops,
 ) -> Change:
     """The change of a scan with its figures.
 
@@ -159,6 +159,7 @@ def figures_of(
         log_change: map in the common space.
         inside: (D, H, W) bool, the object there.
         labels: structures there, or None.
+        lost: of the log change of every structure; see LabelChange.
     """
     values, smooth = log_change.data[0], _smoothed(log_change, ops)
     found = {} if labels is None else {int(v): labels.data[0] == v for v in torch.unique(labels.data) if v != 0}
@@ -167,7 +168,7 @@ def figures_of(
         log_jacobian=smooth,
         mean_absolute_log=float(smooth.data[0][inside].double().abs().mean()),
         whole=LabelChange.of(values, inside),
-        labels={value: LabelChange.of(values, where) for value, where in found.items()},
+        labels={value: LabelChange.of(values, where, lost.get(value, 0.0)) for value, where in found.items()},
         registration=registration,
     )
 
@@ -224,7 +225,10 @@ def _write_volumes(result: Longitudinal, place: Path) -> None:
 def _write_table(result: Longitudinal, path: Path) -> None:
     with path.open("w", newline="", encoding="utf-8") as stream:
         writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(("scan", "structure", "voxels", "mean_log_jacobian", "volume_change_percent"))
+        writer.writerow(
+            ("scan", "structure", "voxels", "mean_log_jacobian", "lost_to_smoothing", "volume_change_percent")
+        )
         for change in result.changes:
             for name, found in _rows(change):
-                writer.writerow((change.name, name, found.voxels, f"{found.mean_log:.6f}", f"{found.percent:.4f}"))
+                figures = f"{found.mean_log:.6f}", f"{found.lost:.6f}", f"{found.percent:.4f}"
+                writer.writerow((change.name, name, found.voxels, *figures))

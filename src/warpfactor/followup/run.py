@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from warpfactor import kernels
 from warpfactor.errors import InputError
 from warpfactor.followup.result import Longitudinal, figures_of
 from warpfactor.followup.space import CommonSpace, common_space, halves_of
+from warpfactor.followup.structures import lost_changes
 from warpfactor.geometry.image import Image
 from warpfactor.io import from_any, read_labels
 from warpfactor.kernels.ops import Ops
@@ -23,6 +25,7 @@ from warpfactor.recipebook.recipe import Recipe
 from warpfactor.registration.apply import outside_values, resample_channels
 from warpfactor.registration.inputs import load_image
 from warpfactor.registration.resources import checked_device
+from warpfactor.registration.result import Registration
 from warpfactor.registration.run import register
 from warpfactor.scene.levels import finest_spacing
 from warpfactor.scene.object import background, foreground
@@ -70,10 +73,10 @@ def longitudinal(  # noqa: PLR0913 - as register, all but the scans have default
     target = None if labels is None else _labels(labels, images[0])
     ops = kernels.choose(checked_device("cpu"), backend).load()
     quiet = [_quiet(image, ops) for image in images]
-    found = []
-    for number in range(1, len(images)):
+
+    def registered(number: int, first: Image) -> Registration:
         result = register(
-            quiet[0],
+            first,
             quiet[number],
             recipe=recipe,
             overrides=overrides,
@@ -85,15 +88,23 @@ def longitudinal(  # noqa: PLR0913 - as register, all but the scans have default
             progress=progress,
         )
         halves_of(result)  # raises if the recipe favours one of the scans
-        found.append(result)
+        return result
+
+    found = [registered(number, quiet[0]) for number in range(1, len(images))]
+    lost: list[dict[int, float]] = [{} for _ in found]
+    if target is not None:
+        lost = [
+            lost_changes(quiet[0], target, each, partial(registered, number), ops)
+            for number, each in enumerate(found, start=1)
+        ]
     space = common_space(found, ops)
     shown = tuple(_in_space(image, space, number, ops) for number, image in enumerate(images))
     mean = replace(shown[0], data=torch.stack([each.data for each in shown]).mean(0), name="mean")
     carried = None if target is None else space.to_scans[0].resample(target, space.grid, mode="label", ops=ops)
     inside = foreground(torch.nan_to_num(mean.data), None)
     changes = tuple(
-        figures_of(image.name, change, inside, carried, each, ops)
-        for image, change, each in zip(images[1:], space.log_changes, found, strict=True)
+        figures_of(image.name, change, inside, carried, missing, each, ops)
+        for image, change, missing, each in zip(images[1:], space.log_changes, lost, found, strict=True)
     )
     return Longitudinal(shown, mean, space.to_scans, changes, carried, time.perf_counter() - began)
 

@@ -200,13 +200,20 @@ class _Places:
         return cls(away, between)
 
 
+def displaced(values: Tensor, displacement: Tensor, ops: Ops) -> Tensor:
+    """(D, H, W): values at their voxels plus a displacement of these, to third order."""
+    grid = Grid.from_spacing(tuple(values.shape))
+    places = _Places.of(_STILL, displacement, grid)
+    return _sampled(values[None], places, ops)[0]
+
+
 def _sampled(field: Tensor, places: _Places, ops: Ops) -> Tensor:
-    """(3, D, H, W): a displacement at some places, to third order.
+    """(C, D, H, W): a displacement, or other values, at some places, to third order.
 
     Linear interpolation cuts the corners of a bent field, by t (1 - t) / 2 times its second difference along each axis;
     that is given back. Without it a warp that is interpolated on another grid comes out smoother than it was found.
     """
-    found = torch.empty_like(places.away)
+    found = torch.empty((len(field), *places.away.shape[1:]), dtype=places.away.dtype, device=field.device)
     for component, out in zip(field, found, strict=True):
         out.copy_(ops.sample(component.contiguous(), places.away, _STILL))
         for axis, weight in enumerate(places.between):
