@@ -157,7 +157,7 @@ def test_choices_that_no_row_could_be_run_with_are_told_before_any_row_fails(peo
         "gone.nii.gz does not exist",
         "Unknown recipe 'brian'",
         "Device 'gpu' is unknown",
-        "weight -1",
+        "The weight of the landmarks must be 0 or more, not -1",
     ):
         assert any(text in problem for problem in told), text
     told = problems(people / "table.csv", tmp_path / "out", options=wf.cohort.JobOptions(backend="cud"))

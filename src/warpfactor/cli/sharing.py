@@ -15,7 +15,7 @@ def _share(context: typer.Context, count: int | None) -> Any:  # int or Ranks; T
     if "TORCHELASTIC_RUN_ID" not in os.environ:  # as torch.distributed asks; importing that takes a second
         return 1 if count is None else count
     if count is not None:
-        raise InputError(f"torchrun sets the number of ranks; leave --ranks {count} out.")
+        raise InputError(f"The number of ranks is set by torchrun; leave out --ranks {count}.")
     from warpfactor.ranks.crew import Ranks
 
     ranks = context.with_resource(Ranks.torchrun())
