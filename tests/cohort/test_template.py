@@ -11,12 +11,13 @@ import torch
 import warpfactor as wf
 from commands import run
 from people import write_people
-from serial import use_serial
-from small import GRID, QUICK, QUICK_OPTIONS, SHAPE
+from serial import SerialEngine, use_serial
+from small import GRID, LINEAR, QUICK, QUICK_OPTIONS, SHAPE
 from warpfactor.cohort.table.row import CohortRow
 from warpfactor.cohort.template import TemplateSettings
 from warpfactor.cohort.template.average import Averager, relative_change, sharpened, sharpness_per_mm
 from warpfactor.cohort.template.matrices import exponential, logarithm, mean_matrix, mirror, square_root
+from warpfactor.cohort.template.pace import at_finest, can_be_coarser, coarser, coarser_grid, continued
 from warpfactor.cohort.template.shape import MeanMap, mean_map, split
 from warpfactor.kernels import select
 
@@ -207,6 +208,105 @@ def test_a_symmetric_template_of_two_channels_with_masks(group, tmp_path, monkey
     flipped = wf.Affine(mirror(found.image.grid)).resample(found.image, found.image.grid)
     assert (flipped.data - found.image.data).abs().max() < 0.02 * found.image.data.abs().max()
     assert found.mask is not None and found.labels is None
+
+
+THREE_LEVELS = {**LINEAR, "deformable.levels": [4, 2, 1], "deformable.iterations": [6, 6, 3]}
+
+
+def build_paced(group, out, engine):
+    """A template of people with a level to spare, by an engine."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        use_serial(monkeypatch, engine)
+        return wf.template.build(
+            [group / f"{name}.nii.gz" for name in NAMES],
+            out,
+            overrides=THREE_LEVELS,
+            options=wf.cohort.JobOptions(report=False),
+            settings=TemplateSettings(iterations=3, tolerance=0.0),
+        )
+
+
+@pytest.fixture(scope="module")
+def paced(group, tmp_path_factory):
+    """Such a template, and how many registrations it took."""
+    pytest.importorskip("distributed", reason="the extra `cohort` is not installed")
+    engine = SerialEngine()
+    return build_paced(group, tmp_path_factory.mktemp("paced") / "out", engine), len(engine.done)
+
+
+def test_early_iterations_are_coarser_and_the_last_ones_go_on_from_them(paced, group):
+    found, registered = paced
+    out, full = found.folder, wf.read_image(group / "sub0.nii.gz").grid
+    assert registered == 3 * 5, "linear, three iterations, and everybody to the last template"
+    assert found.image.grid.shape == full.shape
+    assert [record.spacing_mm for record in found.iterations][3] == min(full.spacing_mm)
+    assert all(record.spacing_mm > 1.2 * min(full.spacing_mm) for record in found.iterations[:3])
+    recipes = {k: json.loads((out / place / "sub0" / "result.json").read_text()) for k, place in PLACES.items()}
+    warps = {k: each["recipe"]["deformable"] for k, each in recipes.items()}
+    assert [warps[k]["levels"] for k in ("1", "2", "3", "last")] == [[4, 2, 1], [4, 2, 1], [1], [1]]
+    assert [stage["name"] for stage in recipes["last"]["stages"]] == ["deformable"], "no linear stage once more"
+    distances = [max(record.distances_mm.values()) for record in found.iterations[1:]]
+    assert distances[2] > 0.8 * distances[1], "it goes on from the warp of the iteration before"
+    assert not (out / "coarser").exists()
+    kept = {path.parent.parent.name for path in out.glob("iterations/*/sub*/1Warp.nii.gz")}
+    assert kept == {"03"}, "the starts of the last registrations"
+
+
+PLACES = {"1": "iterations/01", "2": "iterations/02", "3": "iterations/03", "last": "subjects"}
+
+
+def test_a_template_that_was_stopped_goes_on_where_it_was(paced, group, tmp_path):
+    def stop(job):
+        if job.output.name == "03" and len(engine.done) == 3 * 3 + 1:
+            raise KeyboardInterrupt
+
+    found, registered = paced
+    engine, other = SerialEngine(stop), SerialEngine()
+    with pytest.raises(KeyboardInterrupt):
+        build_paced(group, tmp_path / "out", engine)
+    again = build_paced(group, tmp_path / "out", other)
+    assert len(engine.done) == 3 * 3 + 1 and len(engine.done) + len(other.done) == registered
+    assert torch.equal(found.image.data, again.image.data)
+    for name in NAMES:
+        files = [each.folder / "subjects" / name / "1Warp.nii.gz" for each in (found, again)]
+        assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_which_images_have_a_level_to_spare():
+    recipe = wf.recipe("default")
+    wide, narrow = wf.Grid.from_spacing((80, 128, 112), 0.15), wf.Grid.from_spacing((40, 64, 56), 0.3)
+    assert can_be_coarser(recipe, wide) and not can_be_coarser(recipe, narrow)
+    assert not can_be_coarser(wf.recipe("affine"), wide)
+
+
+def test_a_coarser_image_keeps_values_and_what_has_none():
+    grid = wf.Grid.from_spacing((16, 40, 40), (2.0, 1.0, 1.0))
+    data = torch.full((1, *grid.shape), 3.0)
+    data[:, :, :8] = torch.nan
+    small = coarser(wf.Image(data, grid), coarser_grid(grid, 2.0), OPS)
+    assert small.grid.shape == (16, 20, 20), "the first axis is that coarse already"
+    inside = torch.isfinite(small.data)
+    assert not inside[:, :, :3].any() and inside[:, :, 4:].all()
+    assert torch.allclose(small.data[inside], torch.tensor(3.0), atol=1e-4)
+    assert np.allclose(small.grid.index_to_world([[7.5, 9.5, 9.5]]), grid.index_to_world([[7.5, 19.5, 19.5]]))
+
+
+@pytest.mark.parametrize("kind", ["deformable", "broad", "across"])
+def test_what_was_chosen_for_a_pair_is_not_looked_for_again(kind):
+    recipe = wf.recipe("default")
+    coarse, full = wf.Grid.from_spacing((40, 64, 56), 0.3), wf.Grid.from_spacing((80, 128, 112), 0.15)
+    ran = recipe.for_grid(coarse).for_contrasts(same=kind != "across").for_motion(broad=kind == "broad")
+    grid = {"shape_zyx": coarse.shape, "index_zyx_to_world_lps_mm": coarse.matrix.tolist(), "dimension": 3}
+    entries = json.loads(json.dumps({"fixed": grid, "moving": grid, "recipe": ran.to_dict()}))
+    again = at_finest(continued(recipe, entries), full)
+    wanted = getattr(recipe.for_grid(full), kind)
+    assert again.deformable.levels == (1.0,) and again.deformable.iterations == wanted.iterations[-1:]
+    assert again.deformable.sigma_grad == wanted.sigma_grad and again.deformable.metric == wanted.metric.for_levels(1)
+    assert (again.broad, again.across, again.deformable.broad_from) == (None, None, 0.0)
+    assert at_finest(continued(recipe, {**entries, "recipe": again.to_dict()}), full) == again, "and once more"
+    incomplete = {**entries, "moving": {**entries["moving"], "missing_share": 0.2}}
+    assert continued(recipe, incomplete) is None, "what is missing is looked for from the affine"
+    assert continued(wf.recipe("symmetric"), {**entries, "recipe": wf.recipe("symmetric").to_dict()}) is None
 
 
 def test_what_cannot_be_a_template(group, tmp_path):

@@ -121,4 +121,4 @@ def _teller(*, quiet: bool, as_json: bool) -> Callable[[TemplateIteration], None
 def _line(record: TemplateIteration) -> str:
     change = "" if record.change is None else f"change {100 * record.change:.1f} %, "
     shift = "" if record.shift_mm is None else f"mean shift {record.shift_mm:.2f} mm, "
-    return f"{change}{shift}sharpness {record.sharpness_per_mm:.3f} per mm"
+    return f"{change}{shift}sharpness {record.sharpness_per_mm:.3f} per mm at {record.spacing_mm:.3g} mm"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ RANGE = (2.0, 98.0)  # percentiles that are brought together before images are a
 CUT = 1.0  # standard deviations at which a value counts half
 SHARPEN_VOX = 1.0
 _COUNT_BYTES = 1 << 29  # for votes, several labels at a time
+_KEPT_BYTES = 1 << 29  # of images that need not be read twice
 
 Place = Callable[[CohortRow], Transform]
 
@@ -47,11 +49,14 @@ class Averager:
     def images(self) -> Image:
         """The robust mean of all images, a channel at a time brought to one range of intensities.
 
-        Values far from the mean of all count less: w = 1 / (1 + (distance / (CUT * deviation))²). Every image is read
-        twice, so that no more than one has to be held.
+        Values far from the mean of all count less: w = 1 / (1 + (distance / (CUT * deviation))²). Images are needed
+        twice; those of a large group are read twice, so that few have to be held.
         """
         count, total, squares, ranges = len(self.rows), None, None, None
-        for scaled, limits in self._scaled():
+        kept = list[Tensor]()
+        for scaled, limits in self._scaled(self.rows):
+            if (len(kept) + 1) * scaled.nbytes <= _KEPT_BYTES:
+                kept.append(scaled)
             total = scaled.double() if total is None else total.add_(scaled)
             squares = scaled.double().square_() if squares is None else squares.add_(scaled.double().square_())
             ranges = limits if ranges is None else ranges + limits
@@ -59,24 +64,26 @@ class Averager:
             raise InputError("A template needs at least one image.")
         mean = total.div_(count)
         if count > 2:
-            mean = self._weighted(mean, squares.div_(count).sub_(mean.square()).clamp_min_(0.0).sqrt_())
+            mean = self._weighted(kept, mean, squares.div_(count).sub_(mean.square()).clamp_min_(0.0).sqrt_())
         low, high = (ranges / count)[:, 0], (ranges / count)[:, 1]
         shape = (-1, 1, 1, 1)
         natural = mean * (high - low).reshape(shape) + low.reshape(shape)
         return Image(natural.to(torch.float32), self.grid, "template")
 
-    def _weighted(self, mean: Tensor, deviation: Tensor) -> Tensor:
+    def _weighted(self, kept: Sequence[Tensor], mean: Tensor, deviation: Tensor) -> Tensor:
+        """The robust mean; `kept` are the first of the images."""
         total, weights = torch.zeros_like(mean), torch.zeros_like(mean)
         floor = 1e-3 * float(deviation.mean()) + 1e-12
-        for scaled, _ in self._scaled():
+        others = (scaled for scaled, _ in self._scaled(self.rows[len(kept) :]))
+        for scaled in itertools.chain(kept, others):
             weight = 1.0 / (1.0 + ((scaled - mean) / (CUT * deviation + floor)).square_())
             total.add_(weight * scaled)
             weights.add_(weight)
         return total.div_(weights)
 
-    def _scaled(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Every image on the template's grid, from 0 to 1 between two percentiles, and what those are, (C, 2)."""
-        for row in self.rows:
+    def _scaled(self, rows: Sequence[CohortRow]) -> Iterator[tuple[Tensor, Tensor]]:
+        """Images on the template's grid, from 0 to 1 between two percentiles, and what those are, (C, 2)."""
+        for row in rows:
             image = load_image(row.moving[0] if len(row.moving) == 1 else list(row.moving))
             moved = resample_channels(
                 self.place(row), image, self.grid, outside=outside_values(image, None), ops=self.ops

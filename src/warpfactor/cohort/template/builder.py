@@ -7,8 +7,10 @@ it stops changing. Every registration is a row of a cohort, so a stopped run goe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,32 +28,48 @@ from warpfactor.cohort.table.check import row_problems, row_recipe
 from warpfactor.cohort.table.row import CohortRow
 from warpfactor.cohort.table.template import Template
 from warpfactor.cohort.template.average import Averager, Place, relative_change, sharpened, sharpness_per_mm
+from warpfactor.cohort.template.current import (
+    CurrentTemplate,
+    channel_files,
+    write_affines,
+    write_back,
+    write_channels,
+)
 from warpfactor.cohort.template.iteration import IMAGE, TemplateIteration, key_of, read_iteration
-from warpfactor.cohort.template.matrices import mean_matrix, mirror, square_root
+from warpfactor.cohort.template.matrices import mean_matrix
+from warpfactor.cohort.template.pace import (
+    can_be_coarser,
+    coarser,
+    coarser_grid,
+    coarser_row,
+    coarser_spacing_mm,
+)
 from warpfactor.cohort.template.people import FEWEST, dimension_problems, gather_people, in_order
+from warpfactor.cohort.template.pose import linear, median_person, moved, symmetric, upright
 from warpfactor.cohort.template.settings import TemplateSettings
 from warpfactor.cohort.template.shape import mean_map, split
 from warpfactor.errors import InputError
 from warpfactor.geometry.grid import Grid, Matrix
 from warpfactor.geometry.image import Image
-from warpfactor.geometry.transform import Affine, Chain
-from warpfactor.io import read_image, write_image, write_labels, write_transform
+from warpfactor.geometry.transform import Chain
+from warpfactor.io import read_image, write_image, write_labels
 from warpfactor.io.transforms import ANTS_INVERSE_WARP, ANTS_WARP, VELOCITY
 from warpfactor.kernels import select
 from warpfactor.recipebook.recipe import Recipe
-from warpfactor.registration.folder import SavedResult, read_result
+from warpfactor.registration.folder import read_result
 from warpfactor.registration.inputs import load_image
 from warpfactor.registration.record import WARPED
-from warpfactor.registration.run import register
+from warpfactor.scene.levels import finest_spacing
 from warpfactor.scene.object import foreground
 from warpfactor.show.report.template_page import write_template_page
 
 if TYPE_CHECKING:
     import pandas
 
-LINEAR, ITERATIONS, SUBJECTS, AFFINES = "linear", "iterations", "subjects", "affines"
+LINEAR, ITERATIONS, SUBJECTS = "linear", "iterations", "subjects"
+FULL, COARSER = "full", "coarser"  # the template at full resolution, and copies of the images that are not
 PROBABILITIES = "template_labels_probabilities"
-_LARGE = (ANTS_WARP, ANTS_INVERSE_WARP, VELOCITY, WARPED)  # files of finished iterations that are not needed any more
+_SPENT = (ANTS_INVERSE_WARP, VELOCITY, WARPED)  # large files of a finished iteration that nobody needs any more
 
 
 @dataclass(frozen=True)
@@ -138,21 +156,6 @@ def _checked(
 
 
 @dataclass(frozen=True)
-class _Current:
-    """A template on its way: its files, and the affine of each person from it."""
-
-    files: tuple[Path, ...]
-    folder: Path
-
-    def affine(self, row: CohortRow) -> tuple[Path, ...]:
-        path = self.folder / AFFINES / f"{row.name}.mat"
-        return (path,) if path.is_file() else ()
-
-    def read(self) -> Image:
-        return load_image(self.files[0] if len(self.files) == 1 else list(self.files))
-
-
-@dataclass(frozen=True)
 class _Builder:
     rows: tuple[CohortRow, ...]
     output: Path
@@ -169,12 +172,46 @@ class _Builder:
         records = [record]
         tell(record)
         for number in range(1, self.settings.iterations + 1):
+            ended = current.full
             current, record = self._iterate(current, number)
             records.append(record)
             tell(record)
-            if record.change is not None and record.change < self.settings.tolerance:
+            if ended and self._still(record):
                 break
+        shutil.rmtree(self.output / COARSER, ignore_errors=True)
         return self._finish(current, records)
+
+    @cached_property
+    def _reference(self) -> CohortRow:
+        return median_person(self.rows)
+
+    @cached_property
+    def _shape(self) -> tuple[int, int, int]:
+        """Of the template at full resolution."""
+        return read_image((self.settings.start or self._reference.moving)[0]).grid.shape
+
+    @cached_property
+    def _spacing_mm(self) -> float | None:
+        """Of early iterations; None if all are at full resolution."""
+        grid = read_image((self.settings.start or self._reference.moving)[0]).grid
+        recipes = [row_recipe(row, self.recipe, self.overrides) for row in self.rows]
+        spare = self.settings.iterations > 1 and all(can_be_coarser(each, grid) for each in recipes)
+        return coarser_spacing_mm(grid) if spare else None
+
+    @cached_property
+    def _coarse_rows(self) -> tuple[CohortRow, ...]:
+        """Everybody in copies at the resolution of early iterations."""
+        spacing = self._spacing_mm
+        if spacing is None:
+            return self.rows
+        return tuple(coarser_row(row, self.output / COARSER, spacing, select()) for row in self.rows)
+
+    def _still(self, record: TemplateIteration) -> bool:
+        return record.change is not None and record.change < self.settings.tolerance
+
+    def _full_after(self, record: TemplateIteration) -> bool:
+        """Whether the next iteration is at full resolution: the last one, or if nothing changes any more."""
+        return self._spacing_mm is None or record.number + 1 >= self.settings.iterations or self._still(record)
 
     def _register(self, jobs: Sequence[RowJob]) -> list[CohortRow]:
         """Do jobs that share a folder; the rows of those that succeeded."""
@@ -189,86 +226,128 @@ class _Builder:
     def _jobs(self, rows: Sequence[CohortRow], folder: Path) -> list[RowJob]:
         return make_jobs(rows, folder, self.recipe, self.overrides, replace(self.options, report=False))
 
-    def _key(self, jobs: Sequence[RowJob]) -> str:
-        return key_of([job.identity().key for job in jobs] + [repr(self.settings)])
+    def _first_key(self) -> str:
+        """A hash of everything that a template is made of."""
+        rows = [replace(_plain(row), fixed=self.settings.start or row.moving) for row in self.rows]
+        return key_of([job.identity().key for job in self._jobs(rows, self.output)] + [repr(self.settings)])
 
-    def _start(self) -> tuple[_Current, TemplateIteration]:
-        folder = self.output / ITERATIONS / "00"
-        if self.settings.start:
-            return self._write(_symmetric(load_image(list(self.settings.start)), self.settings), folder, {}, 0, "start")
-        reference = _median_person(self.rows)
-        rows = [replace(_plain(row), fixed=reference.moving, fixed_mask=reference.moving_mask) for row in self.rows]
-        place = self.output / LINEAR
-        jobs = [replace(job, recipe=job.recipe.replace({"deformable": None})) for job in self._jobs(rows, place)]
-        key = self._key(jobs)
+    def _start(self) -> tuple[CurrentTemplate, TemplateIteration]:
+        folder, key = self.output / ITERATIONS / "00", self._first_key()
         known = read_iteration(folder, key)
         if known is not None:
-            return _Current(_files(folder, len(reference.moving)), folder), known
+            return self._after(folder, known)
+        if self.settings.start:
+            image = symmetric(load_image(list(self.settings.start)), self.settings)
+            return self._begun(coarser(image, self._grid(image.grid), select()), folder, {}, key)
+        people = self._coarse_rows
+        reference = next(row for row in people if row.name == self._reference.name)
+        rows = [replace(_plain(row), fixed=reference.moving, fixed_mask=reference.moving_mask) for row in people]
+        place = self.output / LINEAR
+        jobs = [replace(job, recipe=job.recipe.replace({"deformable": None})) for job in self._jobs(rows, place)]
         done = self._register(jobs)
         matrices = {row.name: split(read_result(place / row.name).transform)[0] for row in done}
         mean = mean_matrix(list(matrices.values()))
-        grid = _moved(read_image(reference.moving[0]).grid, mean)
+        grid = self._grid(moved(read_image(self._reference.moving[0]).grid, mean))
         found = {name: matrix @ np.linalg.inv(mean) for name, matrix in matrices.items()}
-        image = self._average(done, _linear(found, grid.ndim), grid)
+        image = self._average(done, linear(found, grid.ndim), grid)
         if self.settings.symmetric:
-            pose = _upright(image, self.options)
+            pose = upright(image, self.options)
             found = {name: matrix @ pose for name, matrix in found.items()}
-            image = self._average(done, _linear(found, grid.ndim), grid)
-        return self._write(_symmetric(image, self.settings), folder, found, 0, key)
+            image = self._average(done, linear(found, grid.ndim), grid)
+        return self._begun(symmetric(image, self.settings), folder, found, key)
 
-    def _iterate(self, last: _Current, number: int) -> tuple[_Current, TemplateIteration]:
+    def _begun(
+        self, image: Image, folder: Path, affines: Mapping[str, Matrix], key: str
+    ) -> tuple[CurrentTemplate, TemplateIteration]:
+        record = TemplateIteration(0, key, sharpness_per_mm(image), finest_spacing(image.grid))
+        self._write(image, folder, affines, record)
+        return self._after(folder, record)
+
+    def _grid(self, full: Grid) -> Grid:
+        """The grid of early iterations of a template whose own grid is known."""
+        return full if self._spacing_mm is None else coarser_grid(full, self._spacing_mm)
+
+    def _after(self, folder: Path, record: TemplateIteration) -> tuple[CurrentTemplate, TemplateIteration]:
+        """The template after an iteration that is finished."""
+        full = self._full_after(record)
+        place = folder / FULL if (folder / FULL / IMAGE).is_file() else folder
+        files = channel_files(place, len(self.rows[0].moving))
+        return CurrentTemplate(files, folder, record.key, full, full and self._spacing_mm is not None), record
+
+    def _iterate(self, last: CurrentTemplate, number: int) -> tuple[CurrentTemplate, TemplateIteration]:
         folder = self.output / ITERATIONS / f"{number:02d}"
-        rows = [replace(_plain(row), fixed=last.files, initial=last.affine(row)) for row in self.rows]
-        jobs = self._jobs(rows, folder)
-        key = self._key(jobs)
+        key = key_of([last.key, str(number)])
         known = read_iteration(folder, key)
         if known is not None:
-            return _Current(_files(folder, len(last.files)), folder), known
+            return self._after(folder, known)
+        people = [_plain(row) for row in (self.rows if last.full else self._coarse_rows)]
+        rows = [replace(row, fixed=last.files, initial=last.affine(row)) for row in people]
+        jobs = [last.next_job(job) for job in self._jobs(rows, folder)]
         done, before, ops = self._register(jobs), last.read(), select()
-        grid = before.grid
+        grid, inside = before.grid, foreground(before.data, None)
+        found, distances = dict[str, Matrix](), dict[str, float]()
         flows = all((folder / row.name / VELOCITY).is_file() for row in done)
-        mean = mean_map((_map_of(read_result(folder / row.name), flows=flows) for row in done), grid, flows=flows)
+
+        def maps() -> Iterator[tuple[Matrix, torch.Tensor | None]]:
+            for row in done:
+                result = read_result(folder / row.name, single=True)
+                matrix, warp = split(result.transform)
+                found[row.name] = matrix
+                distances[row.name] = 0.0 if warp is None else _length_mm(warp, grid, inside)
+                yield matrix, result.velocity.field if flows and result.velocity is not None else warp
+
+        mean = mean_map(maps(), grid, flows=flows)
         mean = mean.mirrored(ops) if self.settings.symmetric else mean
         back = mean.back(ops)
-        image = self._average(
-            done, lambda row: Chain((*back.parts, *read_result(folder / row.name).transform.parts)), grid
+
+        def place(row: CohortRow) -> Chain:
+            return Chain((*back.parts, *read_result(folder / row.name, single=True).transform.parts))
+
+        def average(rows: Sequence[CohortRow], grid: Grid) -> Image:
+            return sharpened(symmetric(self._average(rows, place, grid), self.settings), self.settings.sharpen, ops)
+
+        image = average(done, grid)
+        affines = {name: matrix @ np.linalg.inv(mean.matrix) for name, matrix in found.items()}
+        record = TemplateIteration(
+            number,
+            key,
+            sharpness_per_mm(image),
+            finest_spacing(grid),
+            change=relative_change(image, before),
+            shift_mm=mean.shift_mm(inside, ops),
+            distances_mm=distances,
         )
-        image = sharpened(_symmetric(image, self.settings), self.settings.sharpen, ops)
-        inside = foreground(before.data, None)
-        found, distances = {}, {}
+        if not last.full and self._full_after(record):
+            names = {row.name for row in done}
+            full = average([row for row in self.rows if row.name in names], grid.scaled(shape=self._shape))
+            write_channels(full, folder / FULL)
+        write_back(back, folder)
+        self._write(image, folder, affines, record)
+        made = self._after(folder, record)
         for row in done:
-            matrix, warp = split(read_result(folder / row.name).transform)
-            found[row.name] = matrix @ np.linalg.inv(mean.matrix)
-            distances[row.name] = 0.0 if warp is None else _length_mm(warp, grid, inside)
-        change, shift_mm = relative_change(image, before), mean.shift_mm(inside, ops)
-        more = {"change": change, "shift_mm": shift_mm, "distances_mm": distances}
-        made = self._write(image, folder, found, number, key, **more)
-        for row in done:
-            for name in _LARGE:
-                (folder / row.name / name).unlink(missing_ok=True)
+            spent = [folder / row.name / name for name in _SPENT]
+            spent.append((last.folder if made[0].warm else folder) / row.name / ANTS_WARP)
+            for path in spent:
+                path.unlink(missing_ok=True)
         return made
 
     def _average(self, rows: Sequence[CohortRow], place: Place, grid: Grid) -> Image:
         return Averager(rows, place, grid, select()).images()
 
-    def _write(
-        self, image: Image, folder: Path, affines: Mapping[str, Matrix], number: int, key: str, **more: Any
-    ) -> tuple[_Current, TemplateIteration]:
-        for name, matrix in affines.items():
-            write_transform(Affine(matrix, dimension=image.grid.ndim), folder / AFFINES / f"{name}.mat", force=True)
-        files = _write_channels(image, folder)
-        record = TemplateIteration(number, key, sharpness_per_mm(image), **more)
+    def _write(self, image: Image, folder: Path, affines: Mapping[str, Matrix], record: TemplateIteration) -> None:
+        write_affines(affines, folder, image.grid.ndim)
+        write_channels(image, folder)
         record.write(folder)
-        return _Current(files, folder), record
 
-    def _finish(self, current: _Current, records: Sequence[TemplateIteration]) -> GroupTemplate:
+    def _finish(self, current: CurrentTemplate, records: Sequence[TemplateIteration]) -> GroupTemplate:
         """The template where users find it, everybody registered to it, labels and masks."""
         image = current.read()
-        files = _write_channels(image, self.output)
+        files = write_channels(image, self.output)
         rows = [replace(row, fixed=files, initial=current.affine(row)) for row in self.rows]
         store = Store(self.output / SUBJECTS)
         store.prepare()
         jobs = make_jobs(rows, store.folder, self.recipe, self.overrides, self.options)
+        jobs = [current.next_job(job) for job in jobs]
         outcomes = run_jobs(plan_jobs(jobs), self.engine, self.watch)
         frame = conclude(rows, outcomes, store, page=self.options.report)
         done = [row for row, outcome in zip(rows, outcomes, strict=True) if outcome.state == DONE]
@@ -289,74 +368,11 @@ class _Builder:
             write_image(share, self.output / PROBABILITIES / f"{label}.nii.gz", force=True)
 
 
-def _map_of(result: SavedResult, *, flows: bool) -> tuple[Matrix, torch.Tensor | None]:
-    """The matrix of a result, and the displacement before it or the velocity it comes from."""
-    matrix, displacement = split(result.transform)
-    return matrix, result.velocity.field if flows and result.velocity is not None else displacement
-
-
 def _plain(row: CohortRow) -> CohortRow:
     """A row without what is only carried along."""
     return replace(row, moving_labels=None, fixed_labels=None, carry=())
 
 
-def _median_person(rows: Sequence[CohortRow]) -> CohortRow:
-    """The person whose object has the median volume."""
-    sizes = []
-    for row in rows:
-        image = read_image(row.moving[0])
-        voxel = abs(float(np.linalg.det(image.grid.matrix[:3, :3])))
-        sizes.append(float(foreground(torch.nan_to_num(image.data), None).sum()) * voxel)
-    order = sorted(range(len(rows)), key=sizes.__getitem__)
-    return rows[order[(len(order) - 1) // 2]]
-
-
-def _moved(grid: Grid, matrix: Matrix) -> Grid:
-    """A grid whose middle lies where a matrix takes it."""
-    centre = grid.index_to_world([[(n - 1) / 2 for n in grid.shape]])
-    moved = grid.matrix.copy()
-    moved[:3, 3] += (Affine(matrix, dimension=grid.ndim).map_points(centre) - centre)[0]
-    return Grid(grid.shape, moved, grid.ndim)
-
-
-def _linear(matrices: Mapping[str, Matrix], ndim: int) -> Place:
-    return lambda row: Affine(matrices[row.name], dimension=ndim)
-
-
-def _symmetric(image: Image, settings: TemplateSettings) -> Image:
-    """The mean of an image and its mirror image, if that is asked for."""
-    if not settings.symmetric:
-        return image
-    return replace(image, data=(image.data + _mirrored(image).data) / 2)
-
-
-def _mirrored(image: Image) -> Image:
-    flip = Affine(mirror(image.grid), dimension=image.grid.ndim)
-    return flip.resample(image, image.grid, outside=float(image.data.amin()))
-
-
-def _upright(image: Image, options: JobOptions) -> Matrix:
-    """The rigid motion that puts the plane between left and right into the middle of the grid.
-
-    If T takes the mirror image onto the image, its square root goes half of the way, to where the two agree.
-    """
-    rigid = {"linear.dof": "rigid", "deformable": None}
-    found = register(_mirrored(image), image, recipe="affine", overrides=rigid, threads=options.threads)
-    root = square_root(found.affine.matrix)
-    return np.eye(4) if root is None else root
-
-
 def _length_mm(displacement: torch.Tensor, grid: Grid, inside: torch.Tensor) -> float:
     lengths = grid.voxels_to_mm(displacement).norm(dim=0)[inside]
     return float(lengths.square().mean().sqrt())
-
-
-def _files(folder: Path, channels: int) -> tuple[Path, ...]:
-    return (folder / IMAGE, *(folder / f"template_{number}.nii.gz" for number in range(2, channels + 1)))
-
-
-def _write_channels(image: Image, folder: Path) -> tuple[Path, ...]:
-    files = _files(folder, image.channels)
-    for number, path in enumerate(files):
-        write_image(replace(image, data=image.data[number : number + 1]), path, force=True)
-    return files

@@ -24,12 +24,14 @@ class TemplateIteration:
         change: of the template since the last iteration, relative to its contrast; None for the start.
         shift_mm: mean distance by which the mean of all maps moved the object, which was undone.
         sharpness_per_mm: mean gradient in the object, in standard deviations per mm.
+        spacing_mm: finest spacing of the template; early iterations of large images are at twice that of the others.
         distances_mm: root mean square of each person's warp.
     """
 
     number: int
     key: str
     sharpness_per_mm: float
+    spacing_mm: float
     change: float | None = None
     shift_mm: float | None = None
     distances_mm: Mapping[str, float] = field(default_factory=dict)

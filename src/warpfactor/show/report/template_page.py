@@ -31,6 +31,9 @@ class IterationFacts(Protocol):
     def sharpness_per_mm(self) -> float: ...
 
     @property
+    def spacing_mm(self) -> float: ...
+
+    @property
     def distances_mm(self) -> Mapping[str, float]: ...
 
 
@@ -66,5 +69,6 @@ def _row(facts: IterationFacts, png: bytes) -> dict[str, Any]:
         "picture": f"data:image/png;base64,{base64.b64encode(png).decode()}",
         "change": "–" if facts.change is None else f"{100 * facts.change:.1f} %",
         "shift": "–" if facts.shift_mm is None else f"{facts.shift_mm:.2f} mm",
+        "spacing": f"{facts.spacing_mm:.3g} mm",
         "sharpness": f"{facts.sharpness_per_mm:.3f} per mm",
     }
