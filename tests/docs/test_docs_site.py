@@ -59,7 +59,7 @@ def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
 
 def test_the_reference_has_what_the_docstrings_say(site: Path) -> None:
     text = (site / "reference" / "register.html").read_text(encoding="utf-8")
-    assert "Find the transform that carries a moving image onto a fixed one." in text
+    assert "Find the transform that maps a moving image onto a fixed image." in text
     assert "4x4 matrix (LPS mm, fixed to moving)" in text
     commands = (site / "reference" / "commands.html").read_text(encoding="utf-8")
     assert "--keep-interrupted" in commands
