@@ -11,8 +11,9 @@ from pages import FLAT, registered, with_images
 from warpfactor.checks import judge as checks
 from warpfactor.checks.alignment import GIVEN, find_notices
 from warpfactor.checks.coarse import ObjectMask
+from warpfactor.checks.examine import examine
 from warpfactor.checks.limits import LIMITS, grade
-from warpfactor.checks.similarity import Alignment, Similarity, align
+from warpfactor.checks.similarity import FARTHEST, Alignment, Similarity, align, off_optimum
 from warpfactor.errors import Notice
 from warpfactor.registration.case import case_of_result
 from warpfactor.show.verdict import Verdict, WordedCheck
@@ -239,7 +240,7 @@ def similarity_of(pair, **changes):
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"near": Similarity(1.0, 0.51, 0.81)}, "near"),
+        ({"off": 1.5}, "near"),
         ({"chance": Similarity(1.0, 0.4, 0.6)}, "chance"),
         ({"parts": ((0.8, 0.2), (0.2, 0.21))}, "part"),
         ({"affine": Similarity(1.0, 0.5, 0.8)}, "warp"),
@@ -252,6 +253,64 @@ def test_a_result_must_stand_out_from_wrong_ones(changes, problem):
     assert check.level != "green"
     assert check.facts["problems"] == [problem]
     assert WordedCheck.of(check).reason
+
+
+@pytest.mark.parametrize(
+    ("back", "ahead", "off"),
+    [
+        (0.5, 0.5, 0.0),  # an optimum
+        (0.5, 1.005, 0.0),  # hardly more similar
+        (0.5, 1.2, 0.86),  # (ln 1.2 - ln 0.5) / 2 / (ln 2 - ln 1.2)
+        (1.2, 0.5, 0.86),
+        (0.8, 1.5, FARTHEST),  # more and more similar
+        (1.2, 1.1, FARTHEST),  # least similar where it is
+    ],
+)
+def test_where_the_images_are_most_similar_along_a_motion(back, ahead, off):
+    assert off_optimum(back, ahead) == pytest.approx(off, abs=0.01)
+
+
+@pytest.mark.parametrize(("shift_vox", "off"), [(0, 0.0), (6, 1.25)])
+def test_a_result_that_is_off_has_its_optimum_elsewhere(shift_vox, off):
+    """By a tenth of the object here."""
+    pair = registered()
+    move = np.eye(4)
+    move[0, 3] = shift_vox * pair.found.fixed_grid.spacing_mm[2]
+    case = replace(case_of(pair), affine=wf.Affine(move @ pair.found.affine.matrix))
+    assert (align(case, case.ops).off > 1.25) == (off > 0)
+
+
+def test_a_warp_that_was_lost_is_not_green():
+    """The cost of the stage fell, if only a little, and the warp is zero."""
+    pair = registered()
+    stages = pair.found.to_dict()["stages"]
+    stages[-1] = {**stages[-1], "cost_before": 0.40, "cost_after": 0.38}
+    case = case_of(pair, stages=stages)
+    zero = wf.Warp(0 * case.warp.displacement, case.fixed_grid)
+    _, alignment = similarity_of(pair, affine=Similarity(1.0, 0.5, 0.8))
+    for each, level in ((case, "green"), (replace(case, warp=zero), "amber")):
+        check = checks._similarity(each, alignment)
+        assert (check.level, check.facts["problems"]) == (level, [] if level == "green" else ["warp"])
+
+
+def test_a_part_of_which_the_moving_image_shows_nothing_is_not_judged():
+    """Half of the moving image is background: what it has is aligned."""
+    pair = registered()
+    whole = case_of(pair)
+    data = whole.moving.data.clone()
+    data[..., : data.shape[-1] // 2] = data.min()
+    empty = replace(whole, moving=wf.Image(data, whole.moving.grid))
+    assert 0 < len(align(empty, empty.ops).parts) < len(align(whole, whole.ops).parts)
+
+
+def test_a_mirrored_image_must_fit_better_by_every_measure():
+    """The cost of local correlation may prefer it across contrasts, as in this phantom, where it gains a seventh."""
+    made = wf.phantom.phantom((36, 42, 36), contrast="t2", seed=4, displacement_vox=3.0, noise=0.03)
+    grid = wf.Grid.from_spacing((36, 42, 36), 2.0)
+    images = [wf.Image(data[None], grid) for data in (made.fixed, made.moving)]
+    case = case_of_result(wf.register(*images, threads=1), {})
+    levels = {check.code: check.level for check in examine(case).checks}
+    assert levels["sides"] == "green"
 
 
 def test_an_unusual_affine_is_green_if_the_images_say_that_it_is_right():
@@ -277,6 +336,34 @@ def test_little_evidence_and_a_discarded_warp_do_not_count_if_the_images_say_tha
     for alignment, wrong in ((sure, set()), (unsure, {"convergence", "notice"}), (None, {"convergence", "notice"})):
         found = checks.judge(case, alignment, None, object_mm=100.0)
         assert {check.code for check in found if check.level != "green"} - {"similarity"} == wrong
+
+
+def test_a_plain_start_may_have_been_enough_if_the_images_say_that_the_result_is_right():
+    pair = registered()
+    _, sure = similarity_of(pair)
+    _, unsure = similarity_of(pair, near=Similarity(1.0, 0.45, 0.75))
+    stages = pair.found.to_dict()["stages"]
+    affine = {**stages[-1], "name": "affine", "kept": False, "evidence": 3.0, "cost_before": 0.5, "cost_after": 0.5}
+    case = case_of(pair, stages=[affine, stages[-1]])
+    for alignment, level in ((sure, "green"), (unsure, "amber"), (None, "amber")):
+        (found,) = [c for c in checks.judge(case, alignment, None, object_mm=100.0) if c.code == "convergence"]
+        assert found.level == level
+        assert (found.finding == "start_used") == (level == "amber")
+
+
+@pytest.mark.parametrize(
+    ("most", "median", "level"),
+    [
+        (6.0, 1.5, "green"),  # large among small ones, and small
+        (11.0, 6.0, "green"),  # large among large ones
+        (13.0, 1.5, "amber"),  # 13 mm of 160 mm, nine times the median
+    ],
+)
+def test_a_single_landmark_is_judged_by_its_size_and_by_the_others(most, median, level):
+    landmarks = {**distances(15.0, 2.0), "further": 0, "count": 30}
+    landmarks["after_mm"] |= {"max": most, "median": median}
+    check = judged(registered(), landmarks=landmarks).checks[-1]
+    assert (check.code, check.level) == ("landmarks", level)
 
 
 def test_a_high_cost_of_the_affine_does_not_count_across_contrasts_if_the_images_say_that_the_result_is_right():

@@ -27,7 +27,7 @@ from warpfactor.checks.alignment import (
 from warpfactor.checks.case import Case, overlap_of_labels
 from warpfactor.checks.limits import AMBER, GREEN, GREY, RED, grade, worst
 from warpfactor.checks.regularity import Regularity
-from warpfactor.checks.similarity import Alignment, Similarity
+from warpfactor.checks.similarity import Alignment, Similarity, over
 from warpfactor.stages.stage import Ending
 
 HALF = 0.5  # coverage below which a similarity says little
@@ -99,7 +99,7 @@ def _convergence(case: Case, *, sure: bool) -> Check:
     unused = [stage for stage in stages if not stage["kept"] and not _agreed(stage)]
     if any(stage["name"] == DEFORMABLE for stage in unused) and not sure:
         return Check("convergence", AMBER, "warp_discarded")
-    if any(stage["name"] != DEFORMABLE and not has_evidence(stage, unknown=False) for stage in unused):
+    if any(stage["name"] != DEFORMABLE and not has_evidence(stage, unknown=False) for stage in unused) and not sure:
         return Check("convergence", AMBER, "start_used")
     if grade(share, "unsettled") != GREEN:
         deformable = stages[-1]["name"] == DEFORMABLE
@@ -185,10 +185,10 @@ def _images(case: Case, alignment: Alignment | None, warp: str) -> Iterator[Chec
 def _similarity(case: Case, alignment: Alignment) -> Check:
     after, before = alignment.after, alignment.before
     facts: dict[str, Any] = {"correlation_after": after.correlation, "correlation_before": None, **_options(case)}
-    facts |= standing(alignment)
+    facts |= {**standing(alignment), "off": alignment.off}
     levels = {
         "chance": grade(facts["over_chance"], "over_chance", low_is_bad=True),
-        "near": grade(facts["over_near"], "over_near", low_is_bad=True),
+        "near": grade(facts["off"], "off"),
         "part": grade(facts["worst_part"], "worst_part", low_is_bad=True),
     }
     if before is not None and before.coverage >= HALF:
@@ -198,7 +198,7 @@ def _similarity(case: Case, alignment: Alignment) -> Check:
     if alignment.affine is not None and case.warp is not None:
         facts["warp_gain"] = 1 - (1 - after.correlation) / max(1 - alignment.affine.correlation, 1e-9)
         name = "warp_gain" if _warped_well(case) else "warp_harm"
-        levels["warp"] = grade(facts["warp_gain"], name, low_is_bad=True)
+        levels["warp"] = worst([grade(facts["warp_gain"], name, low_is_bad=True), AMBER if _lost(case) else GREEN])
     facts["problems"] = [name for name, level in levels.items() if level != GREEN]
     return Check("similarity", worst(list(levels.values())), "measured", facts)
 
@@ -209,16 +209,9 @@ def standing(alignment: Alignment) -> dict[str, float]:
     Information and local correlation fail in different places, so the factors are geometric means of both.
     """
     after, chance, near = alignment.after, alignment.chance, alignment.near
-    found = {"over_chance": _factor(after, chance), "over_near": math.inf if near is None else _factor(after, near)}
+    found = {"over_chance": over(after, chance), "over_near": math.inf if near is None else over(after, near)}
     parts = [there / max(wrong, 1e-9) for there, wrong in alignment.parts]
     return {**found, "worst_part": min(parts, default=math.inf)}
-
-
-def _factor(one: Similarity, other: Similarity) -> float:
-    """Geometric mean of the ratios of information and correlation; of those that are known."""
-    pairs = [(one.information, other.information), (one.correlation, other.correlation)]
-    ratios = [max(a, 1e-9) / max(b, 1e-9) for a, b in pairs if math.isfinite(a) and math.isfinite(b)]
-    return math.prod(ratios) ** (1 / len(ratios))
 
 
 def unmistakable(alignment: Alignment | None) -> bool:
@@ -243,6 +236,12 @@ def _warped_well(case: Case) -> bool:
     if any(name in GUIDES for name in terms_of(stages[-1])):
         return False
     return bool(stages[-1]["cost_after"] < (1 - WARP_COUNTS) * stages[-1]["cost_before"])
+
+
+def _lost(case: Case) -> bool:
+    """Whether the warp is zero everywhere, although a deformable stage was kept."""
+    kept = any(stage["name"] == DEFORMABLE and stage["kept"] for stage in case.entries["stages"])
+    return kept and case.warp is not None and not bool(case.warp.displacement.any())
 
 
 def _affine(case: Case, alignment: Alignment, affine: Similarity, warp: str) -> Check:
@@ -351,9 +350,8 @@ def _landmarks(landmarks: Mapping[str, Any], size_mm: float, voxel_mm: float) ->
     }
     most, middle = landmarks["after_mm"].get("max"), landmarks["after_mm"].get("median")
     if most is not None:
-        usual = max(middle or 0.0, QUARTER * voxel_mm)
-        alone = grade(most / usual, "landmarks_alone") if middle is not None else GREEN
-        levels["worst"] = worst([grade(most / size_mm, "landmarks_worst"), alone])
+        usual = max(after if middle is None else middle, QUARTER * voxel_mm)
+        levels["worst"] = grade(most / size_mm * most / usual, "landmarks_alone")
     facts = {
         "before_mm": before,
         "after_mm": after,

@@ -44,6 +44,8 @@ RADIUS = 2  # of the windows of local correlation
 QUIET = 1e-3  # variance of constant windows, relative to that of the image
 SHIFT = 0.1  # of the object's size: images that are as similar after this shift are not aligned
 NEAR_SHIFT, NEAR_DEGREES = 0.04, 6.0  # motions that must make aligned images less similar
+FLAT = 0.01  # by which a motion must make images more similar to tell anything
+FARTHEST = 10.0  # stands for an optimum that cannot be located
 LEAST_PART = 0.03  # of the voxels of the object; smaller parts are not judged by themselves
 NAMES = ("coverage", "information", "correlation")
 FEWEST = 50  # voxels that are needed for a comparison
@@ -77,10 +79,14 @@ class Alignment:
         before, affine, after: under the identity, the affine alone and the whole transform; None if it is not known.
         chance: under the whole transform and a shift by a tenth of the object, where nothing is aligned.
         near: the most that small motions after the whole transform reach, of the information and of the correlation.
-        parts: correlation after, and by chance, in each part of the object (octants; quarters of a slice).
+        off: how far from the transform the images are most similar along any of these motions, in units of the motion;
+            0 if none makes them more similar.
+        parts: correlation after, and by chance, in each part of the object (octants; quarters of a slice) of which the
+            moving image shows something.
         fresh: under the affine of a second, coarse search; None if there was no search.
         mirror_gain: relative decrease of the cost of a linear fit (for MI, increase of the information) if the moving
-            image is mirrored; negative if mirroring is worse. An upper bound if that is below the limit.
+            image is mirrored; negative if mirroring is worse. An upper bound if that is below the limit; above it the
+            least of this and of the gains in local correlation and information.
         mirror_limit: name of the limit that applies to it.
     """
 
@@ -89,6 +95,7 @@ class Alignment:
     after: Similarity
     chance: Similarity
     near: Similarity | None = None
+    off: float = 0.0
     parts: tuple[tuple[float, float], ...] = ()
     fresh: Similarity | None = None
     mirror_gain: float | None = None
@@ -108,9 +115,9 @@ def align(case: Case, ops: Ops) -> Alignment | None:
     comparison = _Comparison(scene, shown(scene.fixed), counts, ops)
     moved = comparison.through(transform)
     after, (chance, parts) = comparison.compare(moved, correlate=True), comparison.chance(moved)
-    near = comparison.near(moved)
+    near, off = comparison.near(moved, after)
     if case.moving is None:
-        return Alignment(None, None, after, chance, near, parts)
+        return Alignment(None, None, after, chance, near, off, parts)
     metric, dof = _metric(case.entries), _dof(case.entries)
     limit = "mirror_mi" if metric == "mi" else "mirror_flat" if case.planar else "mirror"
     affine = comparison.compare(comparison.through(case.affine), correlate=True)
@@ -121,9 +128,10 @@ def align(case: Case, ops: Ops) -> Alignment | None:
         after=after,
         chance=chance,
         near=near,
+        off=off,
         parts=parts,
         fresh=None if searched else _second_opinion(case, comparison, metric, dof, ops),
-        mirror_gain=_mirror_gain(case, metric, limit, ops),
+        mirror_gain=_mirror_gain(case, comparison, metric, limit, ops),
         mirror_limit=limit,
     )
 
@@ -140,11 +148,14 @@ def _beyond_chance(affine: Similarity, chance: Similarity) -> bool:
 
 
 class _Moved(NamedTuple):
-    """The moving image on the fixed grid, its field of view, and the part of that inside its mask; (D, H, W) each."""
+    """The moving image on the fixed grid, its field of view, the part of that inside its mask, and where it shows
+    something; (D, H, W) each.
+    """
 
     image: Tensor
     inside: Tensor
     counts: Tensor
+    shown: Tensor
 
 
 @dataclass(frozen=True)
@@ -168,22 +179,24 @@ class _Comparison:
         there = self._correlations(moved)
         parts = tuple(
             (float(there[part].mean()), float(torch.stack([each[part].mean() for each in maps]).mean()))
-            for part in self._parts(moved.counts)
+            for part in self._parts(moved)
         )
         coverage, information = (float(np.mean([getattr(f, name) for f in found])) for name in NAMES[:2])
         shared = [each[self.where & other.counts] for each, other in zip(maps, shifted, strict=True)]
         correlation = float(np.mean([float(each.mean()) if len(each) else 0.0 for each in shared]))
         return Similarity(coverage, information, correlation), parts
 
-    def near(self, moved: _Moved) -> Similarity:
-        """The most that small shifts and turns reach, of each figure."""
+    def near(self, moved: _Moved, after: Similarity) -> tuple[Similarity, float]:
+        """The most that small shifts and turns reach, of each figure; and `off` of Alignment."""
         found = [
             self.compare(_Moved(*(t.roll(s, axis) for t in moved)), correlate=True)
             for axis, step in self._steps(NEAR_SHIFT)
             for s in (-step, step)
         ]
         found += [self.compare(self._turned(moved, turn), correlate=True) for turn in self._turns()]
-        return Similarity(*(max(getattr(each, name) for each in found) for name in NAMES))
+        ratios = [over(each, after) for each in found]  # motions come in pairs, there and back
+        off = max(map(off_optimum, ratios[::2], ratios[1::2]), default=0.0)
+        return Similarity(*(max(getattr(each, name) for each in found) for name in NAMES)), off
 
     def _steps(self, share: float) -> list[tuple[int, int]]:
         """Axes, and a share of the length of the object along each in voxels."""
@@ -203,17 +216,20 @@ class _Comparison:
     def _turned(self, moved: _Moved, turn: Matrix) -> _Moved:
         grid, ops = self.scene.fixed.grid, self.ops
         place = Affine(turn, dimension=grid.ndim).on_grid(grid, ops=ops)
-        image, inside, counts = (
+        image, inside, counts, seen = (
             resample_through(Image(t[None].float(), grid), place, outside=0.0, ops=ops).data[0] for t in moved
         )
-        return _Moved(image, inside > 0.5, counts > 0.5)
+        return _Moved(image, inside > 0.5, counts > 0.5, seen > 0.5)
 
     def _correlations(self, moved: _Moved) -> Tensor:
         """(D, H, W) squared local correlation."""
         return correlation_map(self.scene.fixed.data[0], moved.image, self.where & moved.counts, self.ops)
 
-    def _parts(self, counts: Tensor) -> list[Tensor]:
-        """(D, H, W) masks of the parts of the object, those that are large enough."""
+    def _parts(self, moved: _Moved) -> list[Tensor]:
+        """(D, H, W) masks of the parts of the object, those of which the moving image shows enough.
+
+        Where it shows background, as one that is empty in half does, nothing is alike and nothing can be.
+        """
         points = self.where.nonzero()
         middle = points.double().mean(0)
         index = torch.stack(torch.meshgrid(*(torch.arange(n) for n in self.where.shape), indexing="ij"))
@@ -221,10 +237,11 @@ class _Comparison:
         for axis, length in enumerate(self.where.shape):
             if length > 1:
                 number = 2 * number + (index[axis] > middle[axis])
-        shared = self.where & counts
+        shared = self.where & moved.counts
+        seen = shared & moved.shown
         least = max(FEWEST, LEAST_PART * len(points))
         parts = [shared & (number == each) for each in range(int(number.max()) + 1)]
-        return [part for part in parts if int(part.sum()) >= least]
+        return [part for part in parts if int((part & seen).sum()) >= least]
 
     def through(self, transform: Transform) -> _Moved:
         """The moving image on the fixed grid."""
@@ -238,7 +255,8 @@ class _Comparison:
         counts = inside
         if self.counts is not None:
             counts = inside & (resample_through(self.counts, place, ops=ops).data[0] > 0.5)
-        return _Moved(torch.nan_to_num(moved), inside, counts)
+        seen = resample_through(Image(shown(side)[None].float(), side.grid), place, outside=0.0, ops=ops).data[0]
+        return _Moved(torch.nan_to_num(moved), inside, counts, seen > 0.5)
 
     def compare(self, moved: _Moved, *, correlate: bool = False) -> Similarity:
         coverage = float((self.where & moved.inside).sum() / self.where.sum())
@@ -249,6 +267,28 @@ class _Comparison:
         information = shared_information(fixed[shared].numpy(), moved.image[shared].numpy())
         correlation = local_correlation(fixed, moved.image, shared, self.ops) if correlate else math.nan
         return Similarity(coverage, information, correlation)
+
+
+def over(one: Similarity, other: Similarity) -> float:
+    """How much more similar one is: the geometric mean of the ratios of information and correlation that are known."""
+    pairs = [(one.information, other.information), (one.correlation, other.correlation)]
+    ratios = [max(a, 1e-9) / max(b, 1e-9) for a, b in pairs if math.isfinite(a) and math.isfinite(b)]
+    return math.prod(ratios) ** (1 / len(ratios))
+
+
+def off_optimum(back: float, ahead: float) -> float:
+    """Where images are most similar along a motion, in units of it, away from where they are.
+
+    It is the vertex of a parabola through the logarithms of the similarities after the motion, backwards and forwards,
+    over the one without it. How far away the optimum is does not depend on how much the images have in common, as the
+    ratios themselves do: they are close to 1 for an affine alone or images with noise. 0 if neither is more similar,
+    FARTHEST if there is no optimum in between.
+    """
+    less, more = sorted(math.log(max(each, 1e-9)) for each in (back, ahead))
+    if more <= math.log(1 + FLAT):
+        return 0.0
+    bend = -(less + more)
+    return min((more - less) / (2 * bend), FARTHEST) if bend > 0 else FARTHEST
 
 
 def shared_information(a: NDArray[Any], b: NDArray[Any]) -> float:
@@ -313,11 +353,12 @@ def _second_opinion(case: Case, comparison: _Comparison, metric: str, dof: str, 
     )
 
 
-def _mirror_gain(case: Case, metric: str, limit: str, ops: Ops) -> float | None:
+def _mirror_gain(case: Case, comparison: _Comparison, metric: str, limit: str, ops: Ops) -> float | None:
     """Gain of a mirrored fit over one that is not mirrored, each from the affine or the identity; see Alignment.
 
     A fit costs no more than its start. If the mirrored fit does not beat even the start of the other one, that other
-    fit is not computed, and the gain is an upper bound.
+    fit is not computed, and the gain is an upper bound. A gain that matters must be seen by other measures, too: a cost
+    that does not suit the images, as across contrasts, may fall by a mirrored fit that is not right.
     """
     scene = _scene(case, MIRROR_POINTS, ops)
     if scene is None:
@@ -326,11 +367,22 @@ def _mirror_gain(case: Case, metric: str, limit: str, ops: Ops) -> float | None:
     levels = Levels.of(scene, settings, ops)
     affine, reflection = case.affine.matrix, _reflection(scene)
     start, straight = _better(levels, affine, np.eye(4))
-    _, mirrored = _fit(scene, settings, _better(levels, affine @ reflection, reflection)[0], ops, levels)
+    there, mirrored = _fit(scene, settings, _better(levels, affine @ reflection, reflection)[0], ops, levels)
     gain = _gain(metric, mirrored, straight)
-    if gain is None or grade(gain, limit) != GREEN:
-        gain = _gain(metric, mirrored, _fit(scene, settings, start, ops, levels)[1])
-    return gain
+    if gain is not None and grade(gain, limit) == GREEN:
+        return gain
+    here, straight = _fit(scene, settings, start, ops, levels)
+    gain = _gain(metric, mirrored, straight)
+    if gain is None or grade(gain, limit) == GREEN or here is None or there is None:
+        return gain
+    one, other = (
+        comparison.compare(comparison.through(Affine(matrix, dimension=case.affine.ndim)), correlate=True)
+        for matrix in (there, here)
+    )
+    missing = max(1 - other.correlation, 1e-9)
+    return min(
+        gain, (one.correlation - other.correlation) / missing, one.information / max(other.information, 1e-9) - 1
+    )
 
 
 def _gain(metric: str, mirrored: float, straight: float) -> float | None:

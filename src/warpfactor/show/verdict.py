@@ -200,7 +200,8 @@ def _similarity(check: Check) -> Words:
     reasons = {
         "chance": "The images are hardly more similar than after a shift by a tenth of their size "
         f"({facts['over_chance']:.1f} times as similar).",
-        "near": "A small shift or rotation makes the images about as similar as they are now, or more similar.",
+        "near": "The images are more similar after a shift by 4 % of the object or more, or a rotation by 6 degrees "
+        "or more.",
         "part": "In a part of the image the result is no more similar than after a shift.",
         "less": "The images share less information after the registration than before it.",
         "warp": _little_gain(facts.get("warp_gain", 0.0)),

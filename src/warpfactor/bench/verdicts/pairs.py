@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from itertools import permutations
+from itertools import combinations, permutations
 from pathlib import Path
 
 import numpy as np
@@ -23,16 +23,18 @@ from warpfactor.bench.verdicts.bent import bent_pairs
 from warpfactor.bench.verdicts.trial import PairSource, TrialPair, half_of, shrunk, small_spacing
 from warpfactor.bench.verdicts.truth import LabelTruth, MapTruth, PointTruth, Truth, side_mm
 from warpfactor.checks.coarse import shrink_mask
+from warpfactor.errors import InputError
 from warpfactor.geometry.grid import Grid
 from warpfactor.geometry.image import Image
 from warpfactor.geometry.transform import Affine
 from warpfactor.io import Landmarks, read_image, read_labels, read_mask
 from warpfactor.phantom import Contrast, phantom
 
-MOST = {"brain": 20, "hippocampus": 16, "slices2d": 20, "mouse": 12, "protonlung": 10}  # pairs of a kind
+MOST = {"brain": 20, "hippocampus": 16, "slices2d": 20, "mouse": 12, "protonlung": 10}  # pairs of a kind, at first
+MORE = {"brain": 12, "hippocampus": 12, "slices2d": 12, "protonlung": 8}  # further ones, two by two in the halves
 BOTH_WAYS = ("lung", "liver", "macaque", "contrast", "knee", "histology")
 RECIPES = ("default", "default", "default", "symmetric", "default", "affine")  # in turn
-SEEDS = 4  # phantoms of each form, in two contrasts
+SEEDS, MORE_SEEDS = 4, 4  # phantoms of each form, in two contrasts
 OTHER_CONTRASTS: tuple[Contrast, ...] = ("t2", "inverted")  # in turn
 FORMS: Mapping[str, tuple[int, int, int]] = {"volume": (36, 42, 36), "slice": (1, 128, 128)}
 SIDED = ("brain", "slices2d", "mouse", "protonlung")  # labels differ from left to right
@@ -69,11 +71,12 @@ def _in_turn(kinds: list[list[PairSource]], half: int) -> list[PairSource]:
 def phantom_pairs() -> Iterator[PairSource]:
     """Brain-like phantoms, in one contrast and in two, volumes and slices."""
     contrast: Contrast
-    for seed in range(SEEDS):
+    for seed in range(SEEDS + MORE_SEEDS):
         for contrast in ("t1", OTHER_CONTRASTS[seed % len(OTHER_CONTRASTS)]):
             for form in FORMS:
                 make = partial(_phantom_pair, form, contrast, seed)
-                yield PairSource(f"phantom {form} {contrast} {seed}", f"phantom {form}", make, half_of(seed, SEEDS))
+                half = _half(seed, SEEDS)
+                yield PairSource(f"phantom {form} {contrast} {seed}", f"phantom {form}", make, half)
 
 
 def _phantom_pair(form: str, contrast: Contrast, seed: int) -> TrialPair:
@@ -124,16 +127,59 @@ def _pairs_of(kind: ImageKind, folder: Path) -> Iterator[PairSource]:
     if kind.name in MOST:
         names = list(dict.fromkeys(name for pair in kind.pairs for name in pair))
         every = list(permutations(names, 2))
-        chosen = np.random.default_rng(len(names)).permutation(len(every))[: MOST[kind.name]]
-        pairs = tuple(every[int(number)] for number in chosen)
+        chosen = np.random.default_rng(len(names)).permutation(len(every))
+        count = MOST[kind.name] + MORE.get(kind.name, 0)
+        pairs = tuple(every[int(number)] for number in chosen[:count])
     for number, case in enumerate(replace(kind, pairs=pairs).cases(folder)):
-        half = half_of(number, len(pairs))
+        half = _half(number, MOST.get(kind.name, len(pairs)))
         recipe = RECIPES[number % len(RECIPES)] if kind.name in MOST else "default"
         ending = "" if recipe == "default" else f", {recipe}"
         make = partial(_real_pair, case, kind, recipe)
         yield PairSource(f"{kind.name}: {case.name}{ending}", f"{kind.name}{ending}", make, half)
         if kind.name in BOTH_WAYS:
             yield PairSource(f"{kind.name}: {case.name}, swapped", kind.name, partial(_swapped, case, kind), half)
+    yield from _pairs_between(kind, folder)
+
+
+def _half(number: int, first: int) -> int:
+    """Half of a pair: the first ones are divided in their middle, further ones take turns two by two."""
+    return half_of(number, first) if number < first else 1 + (number - first) // 2 % 2
+
+
+def _pairs_between(kind: ImageKind, folder: Path) -> Iterator[PairSource]:
+    """Pairs of two moving images that have landmarks in the same fixed image, both ways; they take turns."""
+    cases = [case for case in kind.cases(folder) if case.fixed_landmarks is not None]
+    both = [(one, other) for one, other in combinations(cases, 2) if one.fixed == other.fixed]
+    for number, (one, other) in enumerate(both):
+        name, half = _name_between(one, other), 1 + number % 2
+        make = partial(_between, one, other, kind)
+        yield PairSource(f"{kind.name}: {name}", kind.name, make, half)
+        yield PairSource(f"{kind.name}: {name}, swapped", kind.name, partial(_between_swapped, one, other, kind), half)
+
+
+def _between_swapped(one: BenchCase, other: BenchCase, kind: ImageKind) -> TrialPair:
+    return swapped(_between(one, other, kind))
+
+
+def _name_between(one: BenchCase, other: BenchCase) -> str:
+    return " <- ".join(case.name.partition(" <- ")[2] for case in (one, other))
+
+
+def _between(one: BenchCase, other: BenchCase, kind: ImageKind) -> TrialPair:
+    """The moving images of two pairs, with the landmarks that both have."""
+    first, second = (_real_pair(case, kind, "default") for case in (one, other))
+    assert isinstance(first.truth, PointTruth)
+    assert isinstance(second.truth, PointTruth)
+    if not np.array_equal(first.truth.points.fixed, second.truth.points.fixed):
+        raise InputError(f"{one.name} and {other.name} have different landmarks in their fixed image.")
+    points = Landmarks(first.truth.points.moving, second.truth.points.moving)
+    return TrialPair(
+        f"{kind.name}: {_name_between(one, other)}",
+        kind.name,
+        first.moving,
+        second.moving,
+        PointTruth(points, side_mm(first.moving.grid)),
+    )
 
 
 def _real_pair(case: BenchCase, kind: ImageKind, recipe: str) -> TrialPair:

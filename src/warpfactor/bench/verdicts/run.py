@@ -23,6 +23,7 @@ from warpfactor.checks.judge import Check
 from warpfactor.checks.limits import RANK
 from warpfactor.errors import FileError, WarpfactorError
 from warpfactor.io.jsontext import without_nan
+from warpfactor.registration.resources import limited_threads
 
 LINES = "results.jsonl"
 KEPT = 60  # pairs whose transforms and images may be put in the place of others
@@ -106,7 +107,10 @@ def _family(pair: TrialPair) -> str:
 
 def judged(made: MadeResult) -> TrialRecord:
     """A result with its verdict."""
-    checks = examine(made.case).checks
+    with limited_threads(
+        1
+    ):  # as its registration: threads that wait for each other take the processor from other parts
+        checks = examine(made.case).checks
     return record_of(made, checks)
 
 
