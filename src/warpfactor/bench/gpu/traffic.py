@@ -14,7 +14,8 @@ from warpfactor.kernels.triton.descent import adam_step, step_by_voxel
 from warpfactor.kernels.triton.field import compose_fields, determinant
 from warpfactor.kernels.triton.fused import filter_and_step, in_one
 from warpfactor.kernels.triton.kernel import Kernel
-from warpfactor.kernels.triton.lncc import lncc_chain, lncc_force, lncc_maps, lncc_warp
+from warpfactor.kernels.triton.lncc import lncc_chain
+from warpfactor.kernels.triton.lncc_kernels import lncc_force, lncc_maps, lncc_warp
 from warpfactor.kernels.triton.mi import mi_force, mi_votes
 from warpfactor.kernels.triton.mind import channel_difference
 from warpfactor.kernels.triton.mse import squared_difference

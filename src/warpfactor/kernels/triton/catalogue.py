@@ -8,7 +8,7 @@ from warpfactor.kernels.triton.inverse import invert_voxels
 from warpfactor.kernels.triton.kernel import Kernel
 from warpfactor.kernels.triton.launch import combine
 from warpfactor.kernels.triton.linear import gradient_products, image_products
-from warpfactor.kernels.triton.lncc import lncc_force, lncc_maps, lncc_warp
+from warpfactor.kernels.triton.lncc_kernels import lncc_force, lncc_maps, lncc_warp
 from warpfactor.kernels.triton.mi import mi_force, mi_ratios, mi_votes
 from warpfactor.kernels.triton.mind import channel_difference
 from warpfactor.kernels.triton.mind_channels import distance_channels, distance_sums, point_distance
