@@ -34,6 +34,7 @@ HALF = 0.5  # coverage below which a similarity says little
 PERFECT = 0.01  # correlation cost below which a warp cannot improve anything
 TAIL = 5  # the last fifth of the steps of a level
 FEWEST_VOXELS = 80  # assumed size of an object, at least, for landmarks: an error of two voxels is never large
+ROUNDING = 1e-3  # relative decrease of the cost that is none
 WARP_COUNTS = 0.2  # relative decrease of the cost above which a warp must be seen in the images
 QUARTER = 0.25  # of a voxel: the least that counts as the usual error of landmarks
 LITTLE_ROOM = 0.05  # below a perfect overlap of labels, in which no improvement is asked for
@@ -239,9 +240,16 @@ def _warped_well(case: Case) -> bool:
 
 
 def _lost(case: Case) -> bool:
-    """Whether the warp is zero everywhere, although a deformable stage was kept."""
-    kept = any(stage["name"] == DEFORMABLE and stage["kept"] for stage in case.entries["stages"])
-    return kept and case.warp is not None and not bool(case.warp.displacement.any())
+    """Whether the warp is zero everywhere, although the cost of a deformable stage fell by it."""
+    if case.warp is None or bool(case.warp.displacement.any()):
+        return False
+    stages = [stage for stage in case.entries["stages"] if stage["name"] == DEFORMABLE and stage["kept"]]
+    return any(_fell(stage) and not _agreed(stage) for stage in stages)
+
+
+def _fell(stage: Mapping[str, Any]) -> bool:
+    before, after = stage["cost_before"], stage["cost_after"]
+    return before is not None and after is not None and bool(after < (1 - ROUNDING) * before)
 
 
 def _affine(case: Case, alignment: Alignment, affine: Similarity, warp: str) -> Check:
