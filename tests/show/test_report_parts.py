@@ -16,13 +16,14 @@ from geometries import GRIDS
 from pages import FLAT, registered
 from warpfactor import kernels
 from warpfactor.checks import similarity
-from warpfactor.checks.coarse import ObjectMask, shrink
+from warpfactor.checks.coarse import ObjectMask, coarse_scene, shrink
 from warpfactor.checks.limits import grade
 from warpfactor.checks.regularity import COARSE, SHOWN_LIMIT, inverse_error_of, jacobian_of, measure
 from warpfactor.checks.sampling import _own, at, nearest, sample
 from warpfactor.checks.similarity import local_correlation, shared_information
 from warpfactor.geometry.resample import resample_through
 from warpfactor.registration.case import case_of_result
+from warpfactor.scene.object import shown
 from warpfactor.show.report import charts
 from warpfactor.show.report.page import _iterations, _position
 from warpfactor.show.report.sheets import Stack, encode, layout
@@ -159,7 +160,9 @@ def test_a_straight_fit_is_made_only_if_a_mirrored_one_looks_better(mirrored, mo
     case = case_of_result(pair.found)
     fits, fit = [], similarity._fit
     monkeypatch.setattr(similarity, "_fit", lambda *given: fits.append(given) or fit(*given))
-    gain = similarity._mirror_gain(case, "lncc", "mirror", OPS)
+    scene = coarse_scene(case.fixed, case.moving, None, similarity.POINTS, OPS)
+    comparison = similarity._Comparison(scene, shown(scene.fixed), None, OPS)
+    gain = similarity._mirror_gain(case, comparison, "lncc", "mirror", OPS)
     assert (len(fits), grade(gain, "mirror") != "green") == ((2, True) if mirrored else (1, False))
 
 
