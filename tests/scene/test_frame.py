@@ -132,3 +132,8 @@ def error_vox(outside):
 def test_a_frame_does_not_mislead_a_registration():
     """Unmasked, the circle of the moving image is drawn onto that of the fixed one, and the error is 2.3 voxels."""
     assert error_vox(circle(WIDE)) < 1.5 * error_vox(torch.zeros(WIDE, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("shape", [(1, 24, 20), (16, 24, 20)])
+def test_an_image_of_one_value_has_no_frame(shape):
+    assert frame_of(torch.zeros((1, *shape))) is None

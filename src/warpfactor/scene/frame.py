@@ -46,6 +46,8 @@ def frame_of(image: Tensor) -> Tensor | None:
     if values is None:
         return None
     empty = torch.stack([channel == value for channel, value in zip(image, values, strict=True)]).all(0)
+    if bool(empty.all()):  # of one value everywhere; whoever prepares the image says so
+        return None
     frame = _of_slice(image, empty) if image.shape[1] == 1 else _of_volume(image, empty)
     if frame is None:
         return None
