@@ -23,6 +23,7 @@ from torch import Tensor
 from warpfactor.errors import InputError
 from warpfactor.geometry.grid import Grid, Points, apply_matrix
 from warpfactor.geometry.image import Image
+from warpfactor.geometry.inversion import invert_everywhere
 from warpfactor.geometry.resample import VoxelMap, interpolate, resample_through
 from warpfactor.kernels import select
 from warpfactor.kernels.ops import Ops
@@ -191,7 +192,7 @@ class Warp(Transform):
         """The inverse v and its residual |v(x) + u(x + v(x))| in mm, (D, H, W)."""
         ops = ops or select(self.displacement.device)
         u = self.displacement.to(torch.float32).contiguous()
-        v, _ = ops.invert(u, iterations=iterations, tolerance=tolerance_vox)
+        v, _ = invert_everywhere(u, ops, iterations=iterations, tolerance=tolerance_vox)
         residual_mm = self.grid.voxels_to_mm(ops.compose(u, v)).norm(dim=0).to(torch.float32)
         return Warp(v, self.grid, self.target, self.source), residual_mm
 

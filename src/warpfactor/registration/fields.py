@@ -14,6 +14,7 @@ from torch import Tensor
 
 from warpfactor.errors import OutOfMemoryError
 from warpfactor.geometry.grid import Grid
+from warpfactor.geometry.inversion import invert_everywhere
 from warpfactor.geometry.transform import Transform, Warp
 from warpfactor.io.formats import field_suffixes, find_format
 from warpfactor.io.lazy import box_grid, whole_planes
@@ -72,7 +73,7 @@ class Inverted:
         """See SlabField."""
         low, high = max(0, planes.start - self.reach), min(self.grid.shape[0], planes.stop + self.reach)
         field = self.warp.displacement[:, low:high].to(torch.float32).contiguous()
-        return self.ops.invert(field)[0][:, planes.start - low : planes.stop - low]
+        return invert_everywhere(field, self.ops)[0][:, planes.start - low : planes.stop - low]
 
 
 def determinants(field: SlabField, count: int, ops: Ops) -> Iterator[Tensor]:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from warpfactor.geometry.grid import Grid, Matrix
+from warpfactor.geometry.inversion import invert_everywhere
 from warpfactor.geometry.transform import Affine, Chain, Warp
 from warpfactor.geometry.velocity import Velocity
 from warpfactor.kernels.buffers import give_back_memory
@@ -52,7 +53,7 @@ def finish(images: Images, found: StageResults, run: RunContext, outside: float 
         forward = found.displacement.to(device=run.device, dtype=torch.float32).contiguous()
         known = None if found.warped is None else found.warped.inverse
         if known is None:
-            backward, residual = ops.invert(forward)
+            backward, residual = invert_everywhere(forward, ops)
             left = residual_figures(backward, residual, grid, ops)
             del residual
         else:

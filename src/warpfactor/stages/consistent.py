@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from warpfactor.geometry.inversion import invert_everywhere
 from warpfactor.kernels.ops import Ops
 from warpfactor.scene.middle import Middle
 
@@ -73,7 +74,7 @@ def consistent(forward: Tensor, inverse: Tensor, ops: Ops) -> Tensor:
 
 def balanced_inverse(forward: Tensor, ops: Ops, *, start: Tensor | None = None) -> Tensor:
     """The inverse v of u, with half the error of "u, then v" taken off where it arose."""
-    inverse, _ = ops.invert(forward, start=start, tolerance=TOLERANCE)
+    inverse, _ = invert_everywhere(forward, ops, start=start, tolerance=TOLERANCE)
     error = ops.compose(inverse, forward)
     return inverse.sub_(_at(error, inverse, ops), alpha=0.5)
 

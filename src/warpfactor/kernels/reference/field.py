@@ -179,7 +179,27 @@ def invert(
         v (3, D, H, W) and its residual |v(x) + u(x + v(x))| (D, H, W), in voxels.
     """
     best = -displacement if start is None else start.clone()
-    gap = best + _displaced(displacement, best)
+    places = voxel_indices(displacement.shape[1:], displacement.device)
+    found, residual = solve_inverse(displacement, places, best, iterations=iterations, tolerance=tolerance)
+    return found.to(displacement.dtype), residual.to(displacement.dtype)
+
+
+@torch.no_grad()
+def solve_inverse(
+    displacement: Tensor, places: Sequence[Tensor], start: Tensor, *, iterations: int = 50, tolerance: float = 1e-3
+) -> tuple[Tensor, Tensor]:
+    """What `invert` finds at some places.
+
+    Args:
+        displacement: (3, D, H, W), u.
+        places: Three tensors of one shape, or of shapes that broadcast to it: the coordinates in voxels.
+        start: (3, *shape), initial v.
+
+    Returns:
+        v (3, *shape) and its residual (*shape).
+    """
+    best = start
+    gap = best + _moved(displacement, places, best)
     residual = torch.linalg.vector_norm(gap, dim=0)
     rate = torch.ones_like(residual)
     for k in range(iterations):
@@ -187,21 +207,20 @@ def invert(
             break
         if k == FIXED_POINT:
             rate = torch.ones_like(residual)
-        trial = best - rate * (gap if k < FIXED_POINT else _newton_direction(displacement, best, gap))
-        trial_gap = trial + _displaced(displacement, trial)
+        trial = best - rate * (gap if k < FIXED_POINT else _newton_direction(displacement, places, best, gap))
+        trial_gap = trial + _moved(displacement, places, trial)
         trial_residual = torch.linalg.vector_norm(trial_gap, dim=0)
         better = (trial_residual < residual) & (residual >= tolerance)
         best = torch.where(better, trial, best)
         gap = torch.where(better, trial_gap, gap)
         residual = torch.where(better, trial_residual, residual)
         rate = torch.where(better, (2 * rate).clamp(max=1), rate / 2)
-    return best.to(displacement.dtype), residual.to(displacement.dtype)
+    return best, residual
 
 
-def _newton_direction(displacement: Tensor, inverse: Tensor, gap: Tensor) -> Tensor:
+def _newton_direction(displacement: Tensor, places: Sequence[Tensor], inverse: Tensor, gap: Tensor) -> Tensor:
     """(I + du/dx)⁻¹ gap, with the derivative of the linear interpolant at x + inverse(x); gap itself if singular."""
-    indices = voxel_indices(displacement.shape[1:], displacement.device)
-    points = [index + v for index, v in zip(indices, inverse, strict=True)]
+    points = [index + v for index, v in zip(places, inverse, strict=True)]
     slopes = torch.stack([interpolate_gradient(component, points)[1] for component in displacement])
     eye = torch.eye(3, dtype=torch.float64, device=gap.device)
     matrix = slopes.reshape(3, 3, -1).permute(2, 0, 1).double() + eye
@@ -221,7 +240,12 @@ def _displaced(field: Tensor, displacement: Tensor, part: tuple[slice, ...] | No
     if part is not None:
         (z, y, x), (planes, rows) = indices, part
         indices = [z[planes], y[:, rows], x]
-    return interpolate(field, [index + u for index, u in zip(indices, displacement, strict=True)])
+    return _moved(field, indices, displacement)
+
+
+def _moved(field: Tensor, places: Sequence[Tensor], displacement: Tensor) -> Tensor:
+    """field(x + displacement(x)) at some places x."""
+    return interpolate(field, [index + u for index, u in zip(places, displacement, strict=True)])
 
 
 def parts_of(shape: Sequence[int]) -> list[tuple[slice, slice]]:
