@@ -121,6 +121,7 @@ def test_ways_are_tried_until_one_fits(made, fresh):
     assert [plan.images for plan in plans] == ["float32", "int16", "int16", "int16"]
     assert plans[3].slab_planes < plans[2].slab_planes
     assert all(plan.predicted_bytes <= plan.limit_bytes for plan in plans)
+    assert plans[3].predicted_bytes < 0.93 * plans[3].limit_bytes  # runs differ a little; thinner slabs leave room
     with pytest.raises(OutOfMemoryError, match=r"1.00 GB is too low.*needs at least [12]\.\d\d GB"):
         make_plan("1GB", lazy, lazy, recipe)
     with pytest.raises(OutOfMemoryError, match="needs whole images"):
