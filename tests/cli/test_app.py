@@ -140,4 +140,4 @@ def test_every_command_limits_threads(command, images, result, tmp_path, monkeyp
     run(*arguments, "--result", result, "--threads", "1")
     assert seen == [(1, 1)]
     assert numba.get_num_threads() == before
-    assert "0 threads" in run(*arguments, "--result", result, "--threads", "0", code=2).output
+    assert "at least 1, not 0" in run(*arguments, "--result", result, "--threads", "0", code=2).output

@@ -56,7 +56,7 @@ def test_a_spacing_holds_instead_of_the_files(stacks, tmp_path):
     text = " ".join(
         run("register", *files, "-o", tmp_path / "no", "--channel", "1", "--spacing", "1,2", code=2).output.split()
     )
-    assert "2 numbers are not a valid spacing:  give one number above 0 in mm, or 3, since the image is 3-D" in text
+    assert "2 numbers are not a valid spacing: give one number above 0 in mm, or 3, since the image is 3-D" in text
 
 
 def test_lengths_of_microscopy_are_told_in_micrometres(stacks, tmp_path):
