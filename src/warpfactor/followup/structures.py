@@ -59,14 +59,15 @@ def displacement_of(log_change: Tensor, grid: Grid) -> Tensor:
     waves = []
     for axis, (n, spacing) in enumerate(zip(density.shape, grid.spacing_mm, strict=True)):
         density = torch.cat([density, density.flip(axis)], axis)
-        wave = 2 * torch.pi * torch.fft.fftfreq(2 * n, d=spacing)
+        frequencies = torch.fft.rfftfreq if axis == 2 else torch.fft.fftfreq
+        wave = 2 * torch.pi * frequencies(2 * n, d=spacing)
         waves.append(wave.reshape([-1 if a == axis else 1 for a in range(3)]))
     square = sum((wave**2 for wave in waves), start=torch.zeros(()))
     square[0, 0, 0] = 1.0  # of the mean, which is zero
-    spectrum = torch.fft.fftn(density).div_(-square)
+    spectrum = torch.fft.rfftn(density).div_(-square)
     inner = tuple(slice(n) for n in log_change.shape)
     parts = [
-        torch.fft.ifftn(spectrum * (1j * wave)).real[inner] / spacing
+        torch.fft.irfftn(spectrum * (1j * wave), s=density.shape)[inner] / spacing
         for wave, spacing in zip(waves, grid.spacing_mm, strict=True)
     ]
     return torch.stack(parts).to(torch.float32).contiguous()
