@@ -30,6 +30,7 @@ def test_help_names_values_not_types():
     for words, command in commands(typer.main.get_command(cli.app)):
         text = run(*words, "--help").stdout
         assert "list[" not in text
+        assert "...." not in text, words
         assert "{" not in text.replace("{name}", "")  # a part of file names that `cohort` fills in
         for option in command.params:
             flag = getattr(option, "is_flag", False)

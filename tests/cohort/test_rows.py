@@ -92,7 +92,7 @@ def test_everything_wrong_is_told_at_once_before_any_work(people, tmp_path, monk
     found = problems(table, tmp_path / "out", engine=DEAD)
     table.unlink()
     wanted = (
-        "2 rows have the name 's1' and would share one result folder",
+        r"2 rows have the name 's1' and would share one result folder \(.*csv, line \d+; .*csv, line \d+\)",
         "The name '../s6' cannot be that of a folder",
         "The names s1 and S1 are one folder",
         "wrong.csv, line 58: .*gone.nii.gz does not exist",

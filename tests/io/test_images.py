@@ -356,3 +356,8 @@ def test_landmark_indices_and_millimetres_agree_with_the_grid(data_dir: Path) ->
     index = np.stack([table[f"fix_{axis}"] for axis in "kji"], axis=1)
     world = np.stack([table[f"fix_{axis}_lps"] for axis in "xyz"], axis=1)
     np.testing.assert_allclose(grid.index_to_world(index), world, atol=1e-3)
+
+
+def test_an_array_is_no_image_to_write(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"Only an Image can be written.*ndarray"):
+        write_image(np.zeros((4, 5, 6), dtype=np.float32), tmp_path / "array.nii.gz")  # type: ignore[arg-type]

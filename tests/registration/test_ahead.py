@@ -55,3 +55,10 @@ def test_a_limit_that_is_none_is_refused_before_kernels_are_compiled(runs):
     with pytest.raises(wf.InputError, match="not an amount of memory"):
         wf.register(made.fixed, made.moving, memory="lots")
     assert not runs
+
+
+def test_a_missing_image_is_told_before_kernels_are_compiled(runs, tmp_path):
+    made = wf.phantom.phantom((24, 24, 24))
+    with pytest.raises(wf.FileError, match="no such"):
+        wf.register(made.fixed, tmp_path / "moving.nii.gz", memory="8GB")
+    assert not runs

@@ -124,6 +124,8 @@ def test_ways_are_tried_until_one_fits(made, fresh):
     assert plans[3].predicted_bytes < 0.93 * plans[3].limit_bytes  # runs differ a little; thinner slabs leave room
     with pytest.raises(OutOfMemoryError, match=r"1.00 GB is too low.*needs at least [12]\.\d\d GB"):
         make_plan("1GB", lazy, lazy, recipe)
+    with pytest.raises(OutOfMemoryError, match=r"of which the program itself takes \d+ MB; raise the limit\.$"):
+        make_plan("300MB", lazy, lazy, recipe)
     with pytest.raises(OutOfMemoryError, match="needs whole images"):
         make_plan("3GB", lazy, lazy, recipe.replace({"deformable.metric": "mi"}))
     with pytest.raises(InputError, match="write for instance"):

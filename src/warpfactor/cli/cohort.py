@@ -28,7 +28,7 @@ def command(  # noqa: PLR0913 - one argument per option
     inputs: Annotated[
         list[str],
         typer.Argument(
-            metavar="TABLE|IMAGES...",
+            metavar="TABLE|IMAGES",
             help="A table of pairs (.csv, .tsv; `warpfactor datasets` explains the columns), or images, patterns or a "
             "BIDS folder, with --template.",
         ),

@@ -16,7 +16,7 @@ def command(  # noqa: PLR0913 - one argument per option
     scans: Annotated[
         list[Path],
         typer.Argument(
-            metavar="SCAN SCAN...", help="Two or more scans of one person, in the order in which they were taken."
+            metavar="SCAN SCAN", help="Two or more scans of one person, in the order in which they were taken."
         ),
     ],
     output: OutputFolder,

@@ -25,7 +25,7 @@ def command(  # noqa: PLR0913 - one argument per option
     images: Annotated[
         list[str],
         typer.Argument(
-            metavar="IMAGES...",
+            metavar="IMAGES",
             help="Image files or patterns, or a table with the columns image, labels, mask and name.",
         ),
     ],

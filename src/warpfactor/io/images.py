@@ -151,6 +151,11 @@ def write_image(image: Image, path: str | Path, *, force: bool = False) -> None:
         path: of the file.
         force: replace an existing file.
     """
+    if not isinstance(image, Image):
+        raise InputError(
+            f"Only an Image can be written, and this is of the type {type(image).__name__}; make one of an array with "
+            "wf.Image.from_array(array, spacing_mm)."
+        )
     _write([image], _written_type(image), Path(path), force=force)
 
 

@@ -8,7 +8,7 @@ warped image is computed while it is written; see streaming.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -186,6 +186,7 @@ def open_planned(
     channels: tuple[Channels, Channels],
     device: torch.device,
     beside: Beside,
+    before_planning: Callable[[], None] | None = None,
 ) -> Opened:
     """The fixed and the moving image, of which parts are read, and the plan for a limit of memory.
 
@@ -196,6 +197,7 @@ def open_planned(
         spacings_mm, channels: of the two.
         device: where; a limit is for the CPU.
         beside: what there is besides the images.
+        before_planning: called when both images have been found to be readable.
     """
     if device.type != "cpu":
         raise InputError(f"A limit of memory is for the CPU; leave it out on {device}.")
@@ -204,6 +206,8 @@ def open_planned(
     fitted = recipe
     if recipe.deformable is not None:
         fitted = recipe.for_grid(working_grid(recipe.deformable, fixed.grid, moving.grid))
+    if before_planning is not None:
+        before_planning()
     plan = make_plan(memory, fixed, moving, fitted, beside)
     return Opened(fixed, moving, plan, fitted)
 

@@ -125,10 +125,12 @@ def make_plan(
     fitting = _chosen([plan for plan in plans if plan.predicted_bytes <= bytes_allowed])
     if fitting is None:
         least = min(plan.predicted_bytes for plan in plans)
+        program = LIBRARIES + compiling_bytes()
+        taken = f", of which the program itself takes {shown_bytes(program)}; raise the limit"
         raise OutOfMemoryError(
             f"A memory limit of {shown_bytes(bytes_allowed)} is too low: registering {fixed.name} "
             f"({fixed.grid.summary}) and {moving.name} needs at least {shown_bytes(least)}"
-            f"{_why(recipe, beside)}."
+            f"{taken if bytes_allowed <= program else _why(recipe, beside)}."
         )
     return fitting
 

@@ -232,7 +232,7 @@ class _Led:
 
 
 def _planned(
-    open_within: Callable[[str | float | MemoryPlan], Opened],
+    open_within: Callable[..., Opened],
     memory: str | float | MemoryPlan | None,
     on_plan: Callable[[MemoryPlan], None] | None,
     backend: str,
@@ -243,7 +243,7 @@ def _planned(
     if not isinstance(memory, MemoryPlan):
         memory = limit_bytes(memory)
         if backend == "numba":
-            compile_ahead()
+            open_within = partial(open_within, before_planning=compile_ahead)
     opened = open_within(memory)
     if on_plan is not None:
         on_plan(opened.plan)

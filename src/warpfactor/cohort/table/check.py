@@ -49,7 +49,7 @@ def _repeated(rows: Sequence[CohortRow]) -> Iterator[str]:
     names = Counter(row.name for row in rows)
     for name, count in names.items():
         if count > 1:
-            places = ", ".join(row.place for row in rows if row.name == name)
+            places = "; ".join(row.place for row in rows if row.name == name)
             yield f"{count} rows have the name {name!r} and would share one result folder ({places}); rename them."
         if not _NAME.fullmatch(name):
             yield f"The name {name!r} cannot be that of a folder; use letters, digits, - and _."
