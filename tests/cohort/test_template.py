@@ -213,7 +213,7 @@ def test_a_symmetric_template_of_two_channels_with_masks(group, tmp_path, monkey
 THREE_LEVELS = {**LINEAR, "deformable.levels": [4, 2, 1], "deformable.iterations": [6, 6, 3]}
 
 
-def build_paced(group, out, engine):
+def build_paced(group, out, engine, iterations=3, tolerance=0.0):
     """A template of people with a level to spare, by an engine."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         use_serial(monkeypatch, engine)
@@ -222,7 +222,7 @@ def build_paced(group, out, engine):
             out,
             overrides=THREE_LEVELS,
             options=wf.cohort.JobOptions(report=False),
-            settings=TemplateSettings(iterations=3, tolerance=0.0),
+            settings=TemplateSettings(iterations=iterations, tolerance=tolerance),
         )
 
 
@@ -253,6 +253,17 @@ def test_early_iterations_are_coarser_and_the_last_ones_go_on_from_them(paced, g
 
 
 PLACES = {"1": "iterations/01", "2": "iterations/02", "3": "iterations/03", "last": "subjects"}
+
+
+def test_a_template_stays_at_full_resolution_until_it_stands_still(group, tmp_path):
+    """The first full iteration changes a template by its detail, however still it stood before."""
+    found = build_paced(group, tmp_path / "out", SerialEngine(), iterations=5, tolerance=0.03)
+    changes = [record.change for record in found.iterations]
+    assert changes[2] < 0.03 < changes[3], "so that there are two iterations or more at full resolution"
+    sharpness = [record.sharpness_per_mm for record in found.iterations]
+    assert len(sharpness) > 4 and min(sharpness[3:]) > 1.2 * max(sharpness[:3]), "it does not get blurred again"
+    kept = {path.parent.parent.name for path in found.folder.glob("iterations/*/sub*/1Warp.nii.gz")}
+    assert kept == {f"{len(changes) - 1:02d}"}, "the starts of the last registrations"
 
 
 def test_a_template_that_was_stopped_goes_on_where_it_was(paced, group, tmp_path):

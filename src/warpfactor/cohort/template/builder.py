@@ -267,9 +267,11 @@ class _Builder:
         """The grid of early iterations of a template whose own grid is known."""
         return full if self._spacing_mm is None else coarser_grid(full, self._spacing_mm)
 
-    def _after(self, folder: Path, record: TemplateIteration) -> tuple[CurrentTemplate, TemplateIteration]:
-        """The template after an iteration that is finished."""
-        full = self._full_after(record)
+    def _after(
+        self, folder: Path, record: TemplateIteration, *, was_full: bool = False
+    ) -> tuple[CurrentTemplate, TemplateIteration]:
+        """The template after an iteration that is finished; after one at full resolution all others are, too."""
+        full = was_full or self._full_after(record)
         place = folder / FULL if (folder / FULL / IMAGE).is_file() else folder
         files = channel_files(place, len(self.rows[0].moving))
         return CurrentTemplate(files, folder, record.key, full, full and self._spacing_mm is not None), record
@@ -279,7 +281,7 @@ class _Builder:
         key = key_of([last.key, str(number)])
         known = read_iteration(folder, key)
         if known is not None:
-            return self._after(folder, known)
+            return self._after(folder, known, was_full=last.full)
         people = [_plain(row) for row in (self.rows if last.full else self._coarse_rows)]
         rows = [replace(row, fixed=last.files, initial=last.affine(row)) for row in people]
         jobs = [last.next_job(job) for job in self._jobs(rows, folder)]
@@ -323,7 +325,7 @@ class _Builder:
             write_channels(full, folder / FULL)
         write_back(back, folder)
         self._write(image, folder, affines, record)
-        made = self._after(folder, record)
+        made = self._after(folder, record, was_full=last.full)
         for row in done:
             spent = [folder / row.name / name for name in _SPENT]
             spent.append((last.folder if made[0].warm else folder) / row.name / ANTS_WARP)
