@@ -232,8 +232,11 @@ def test_the_summary_sorts_filters_and_leads_to_the_reports(visit):
     page.pick("level", "doubtful")
     assert "flat" not in names(page)
     page.pick("level", "all")
+    none = page.page.locator("#none")
+    page.page.locator("#filter").fill("nobody")
+    assert names(page) == [] and none.text_content() == "No result is left by this choice."
     page.page.locator("#filter").fill("fla")
-    assert names(page) == ["flat"]
+    assert names(page) == ["flat"] and none.text_content() == ""
     page.page.locator("button.open:visible").click()
     assert page.page.locator("dialog p").text_content() == "flat" and page.page.locator("dialog img").is_visible()
     page.page.locator("dialog button").click()

@@ -30,6 +30,7 @@
     const all = document.querySelector('input[name="level"]:checked').value === "all", words = filter.value.trim().toLowerCase();
     for (const row of body.rows)
       row.hidden = (!all && row.dataset.level === "green") || !`${row.cells[1].textContent} ${row.cells[2].textContent}`.toLowerCase().includes(words);
+    document.getElementById("none").textContent = [...body.rows].every(row => row.hidden) ? "No result is left by this choice." : "";
   }
   document.querySelectorAll('input[name="level"]').forEach(button => button.addEventListener("change", show));
   filter.addEventListener("input", show);
