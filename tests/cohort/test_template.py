@@ -243,7 +243,7 @@ def test_early_iterations_are_coarser_and_the_last_ones_go_on_from_them(paced, g
     assert all(record.spacing_mm > 1.2 * min(full.spacing_mm) for record in found.iterations[:3])
     recipes = {k: json.loads((out / place / "sub0" / "result.json").read_text()) for k, place in PLACES.items()}
     warps = {k: each["recipe"]["deformable"] for k, each in recipes.items()}
-    assert [warps[k]["levels"] for k in ("1", "2", "3", "last")] == [[4, 2, 1], [4, 2, 1], [1], [1]]
+    assert [warps[k]["levels"] for k in ("1", "2", "3", "last")] == [[4, 2, 1], [4, 2, 1], [2, 1], [1]]
     assert [stage["name"] for stage in recipes["last"]["stages"]] == ["deformable"], "no linear stage once more"
     distances = [max(record.distances_mm.values()) for record in found.iterations[1:]]
     assert distances[2] > 0.8 * distances[1], "it goes on from the warp of the iteration before"
@@ -315,6 +315,8 @@ def test_what_was_chosen_for_a_pair_is_not_looked_for_again(kind):
     assert again.deformable.sigma_grad == wanted.sigma_grad and again.deformable.metric == wanted.metric.for_levels(1)
     assert (again.broad, again.across, again.deformable.broad_from) == (None, None, 0.0)
     assert at_finest(continued(recipe, {**entries, "recipe": again.to_dict()}), full) == again, "and once more"
+    two = at_finest(continued(recipe, entries), full, 2).deformable
+    assert (two.levels, two.iterations) == ((2.0, 1.0), wanted.iterations[-2:])
     incomplete = {**entries, "moving": {**entries["moving"], "missing_share": 0.2}}
     assert continued(recipe, incomplete) is None, "what is missing is looked for from the affine"
     assert continued(wf.recipe("symmetric"), {**entries, "recipe": wf.recipe("symmetric").to_dict()}) is None

@@ -17,6 +17,7 @@ from warpfactor.io import read_image, write_image, write_transform
 from warpfactor.io.transforms import ANTS_AFFINE, ANTS_WARP
 from warpfactor.registration.folder import read_entries
 from warpfactor.registration.inputs import load_image
+from warpfactor.registration.record import grid_from_dict
 
 AFFINES, BACK = "affines", "back"  # of everybody, and the way back to the mean
 
@@ -54,10 +55,13 @@ class CurrentTemplate:
         parts = (back / ANTS_AFFINE, back / ANTS_WARP, own / ANTS_WARP, own / ANTS_AFFINE)
         if not self.warm or not all(path.is_file() for path in parts):
             return job
-        recipe = continued(job.recipe, read_entries(own))
+        entries = read_entries(own)
+        recipe = continued(job.recipe, entries)
         if recipe is None:
             return job
-        recipe = at_finest(recipe, read_image(job.row.fixed[0]).grid)
+        grid = read_image(job.row.fixed[0]).grid
+        same = grid_from_dict(entries["fixed"]).shape == grid.shape
+        recipe = at_finest(recipe, grid, 1 if same else 2)
         return replace(job, row=replace(job.row, initial=parts), recipe=recipe)
 
 

@@ -2,7 +2,8 @@
 
 Early iterations move a blurred template a long way, so they register copies of the images at half the resolution. The
 last iteration, and everybody's registration to the finished template, go on at full resolution from where the iteration
-before ended: by the finest level alone, with what was found out about the images before.
+before ended, with what was found out about the images before: by two levels after an iteration at half the resolution,
+and by the finest level alone after one at full resolution.
 """
 
 from __future__ import annotations
@@ -96,15 +97,18 @@ def continued(asked: Recipe, ran: Mapping[str, Any]) -> Recipe | None:
     return None
 
 
-def at_finest(recipe: Recipe, grid: Grid) -> Recipe:
-    """The recipe with the finest level alone, for images on a grid."""
+def at_finest(recipe: Recipe, grid: Grid, levels: int = 1) -> Recipe:
+    """The recipe with so many of its finest levels, for images on a grid."""
     if recipe.deformable is None:
         return recipe
     warp = fitted(recipe.deformable, grid)
     return replace(
         recipe,
         deformable=replace(
-            warp, levels=warp.levels[-1:], iterations=warp.iterations[-1:], metric=warp.metric.for_levels(1)
+            warp,
+            levels=warp.levels[-levels:],
+            iterations=warp.iterations[-levels:],
+            metric=warp.metric.for_levels(levels),
         ),
     )
 
