@@ -15,6 +15,7 @@ from warpfactor.kernels.ops import Ops
 from warpfactor.kernels.reference.field import solve_inverse
 
 FEW = 0.01  # share of voxels; if more are stuck, the warp folds, and neighbours do not help
+MOST = 1 << 17  # voxels; about a kilobyte each
 PASSES = 4  # one or two are needed
 _AROUND = torch.tensor([offset for offset in itertools.product((-1, 0, 1), repeat=3) if any(offset)])
 
@@ -26,7 +27,7 @@ def invert_everywhere(
     inverse, residual = ops.invert(displacement, start=start, iterations=iterations, tolerance=tolerance)
     for _ in range(PASSES):
         stuck = (residual > tolerance).nonzero()
-        if not 0 < len(stuck) <= FEW * residual.numel():
+        if not 0 < len(stuck) <= min(FEW * residual.numel(), MOST):
             break
         at = tuple(stuck.T)
         old, left = inverse[(slice(None), *at)], residual[at]
